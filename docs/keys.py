@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tokmill.flows.profile.reference import Key, profile_keys
+from tokmill.flows.profile import Profile
+from tokmill.flows.profile.fields import Key, profile_keys
 
 PAGE = Path(__file__).with_name("profiles.md")
 HEADING = "\n## Every key\n"
@@ -30,7 +31,7 @@ def made(page: str) -> str:
 
 
 def _lines() -> Iterator[str]:
-    for section, keys in groupby(profile_keys(), key=lambda key: key.section):
+    for section, keys in groupby(profile_keys(Profile), key=lambda key: key.section):
         yield f"\n**`[{section}]`**\n" if section else "\n**At the top**\n"
         yield from map(_item, keys)
 

@@ -37,10 +37,19 @@ def kept(reference: str) -> str:
         KeptError: there is none.
     """
     kind, _, name = reference.partition(":")
-    value = os.environ.get(name, "") if kind == "env" else _of_block(name)
-    if not value:
+    if kind == "env":
+        if value := os.environ.get(name):
+            return value
         fix = "set it for the process that executes the run"
         raise KeptError(f"environment variable {name} is not set; {fix}")
+    try:
+        value = str(secret_in(name))
+    except ValueError as error:
+        raise KeptError(f"the Prefect server has no secret block {name!r}") from error
+    except Exception as error:  # the server does not answer
+        raise KeptError(f"the secret block cannot be read: {type(error).__name__}", passing=True) from error
+    if not value:
+        raise KeptError(f"the secret block {name!r} is empty")
     return value
 
 
@@ -54,16 +63,6 @@ def secret_in(name: str) -> Any:
     from prefect.blocks.system import Secret  # noqa: PLC0415 - a second, and only for this
 
     return Secret.load(name).get()  # type: ignore[union-attr]
-
-
-def _of_block(name: str) -> str:
-    try:
-        value = secret_in(name)
-    except ValueError as error:
-        raise KeptError(f"the Prefect server has no secret block {name!r}") from error
-    except Exception as error:  # the server does not answer
-        raise KeptError(f"the secret block cannot be read: {type(error).__name__}", passing=True) from error
-    return str(value)
 
 
 def supply_credentials(reference: str | None) -> None:
@@ -96,14 +95,12 @@ def _value(reference: str) -> Any:
         )
     try:
         return secret_in(reference.removeprefix("block:"))
-    except ValueError as error:
+    except ValueError:
         problem = "which the Prefect server does not have; save a Secret block of this name"
-        raise UsageError(f"{_said(reference)}, {problem}") from error
     except Exception as error:  # its text may have the address of the server, with a password
-        problem = (
-            f"which cannot be read from the Prefect server ({type(error).__name__}); run again when it can"
-        )
-        raise UsageError(f"{_said(reference)}, {problem}") from None
+        kind = type(error).__name__
+        problem = f"which cannot be read from the Prefect server ({kind}); run again when it can"
+    raise UsageError(f"{_said(reference)}, {problem}")
 
 
 def checked(reference: str, value: Any) -> dict[str, str]:

@@ -65,24 +65,6 @@ def percentage(share: float, digits: int = 2) -> str:
     return percent(share, digits).replace("%", " %")
 
 
-def figure(name: str, value: Scalar) -> str:
-    """Return one metric with its unit: `1,932 documents`, `31.2 MiB text`, `4.31 bytes per token`."""
-    words = name.replace("_", " ")
-    if value == 1 and words.endswith("s"):
-        words = words.removesuffix("s")
-    if isinstance(value, bool | str):
-        return f"{words} {number(value)}"
-    if name.startswith("num_") and (not name.endswith("_bytes") or name in _VALUES_OF_BYTES):
-        return f"{number(value)} {words.removeprefix('num ')}"
-    if name.endswith("_bytes"):
-        return f"{size(value)} {words.removeprefix('num ').removesuffix(' bytes')}".removesuffix(" bytes")
-    if "share" in name:
-        return f"{words} {percentage(value)}"
-    if "_per_" in name:
-        return f"{number(value)} {words}"
-    return f"{words} {number(value)}"
-
-
 def labelled(name: str, value: Scalar) -> tuple[str, str]:
     """Return one metric for a table, its label and its value with the unit: `("documents", "1,932")`."""
     label = name.removeprefix("num_").replace("_", " ").replace(".", " of ")
@@ -91,6 +73,17 @@ def labelled(name: str, value: Scalar) -> tuple[str, str]:
     if name.endswith("_bytes") and name not in _VALUES_OF_BYTES:
         return label.removesuffix(" bytes"), size(value)
     return label, percentage(value) if "share" in name else number(value)
+
+
+def figure(name: str, value: Scalar) -> str:
+    """Return one metric with its unit: `1,932 documents`, `31.2 MiB text`, `4.31 bytes per token`."""
+    label, shown = labelled(name, value)
+    if value == 1:
+        label = label.removesuffix("s")
+    is_amount = name.startswith("num_") or name.endswith("_bytes") or "_per_" in name
+    if is_amount and not isinstance(value, bool | str) and "share" not in name:
+        return f"{shown} {label}".removesuffix(" bytes")
+    return f"{label} {shown}"
 
 
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:

@@ -1,13 +1,8 @@
 """This process: who called it, that it is gone within seconds after a signal, and children that die with it.
 
-A signal unwinds the main thread: the run records its end, and children are stopped. That takes too long while
-a kernel computes or if a server does not answer. So a timer thread ends the process and all that it started
-(a pool of processes, a cluster of Dask or Ray on this machine) four seconds after the signal. That is safe at
-any moment, because an artifact is published whole or not at all.
-
-A child of `start_tethered` has its own process group, so Ctrl-C in a terminal does not reach it, and this
-process stops its children in its own order. If it is killed and cannot, the end of a pipe ends them
-(`flows.tether`).
+A signal unwinds the main thread, and a timer ends the process with all that it started four seconds later;
+that is safe at any moment, because an artifact is published whole or not at all. A child of `start_tethered`
+has a process group of its own; this process stops it, or the end of a pipe does (`flows.tether`).
 """
 
 import multiprocessing
@@ -23,6 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from tokmill.flows import tether
@@ -30,6 +26,7 @@ from tokmill.flows.errors import ServeError
 
 SECONDS = 4.0
 STOP_SECONDS = 30
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_LINES = 20
 _REAP_TIMES, _REAP_SECONDS = 50, 0.02
 
@@ -70,17 +67,12 @@ def clear_frames(error: BaseException) -> None:
     Prefect keeps exceptions until the interpreter exits, which is too late to free DuckDB's objects: it would
     report each of them as leaked.
     """
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        failure = waiting.pop()
-        if failure is None or id(failure) in seen:
-            continue
-        seen.add(id(failure))
+    failures: list[BaseException] = [error]
+    for failure in failures:  # grows while it is read
         traceback.clear_frames(failure.__traceback__)
-        waiting += [failure.__cause__, failure.__context__]
-        if isinstance(failure, BaseExceptionGroup):
-            waiting += failure.exceptions
+        parts = failure.exceptions if isinstance(failure, BaseExceptionGroup) else ()
+        causes = [failure.__cause__, failure.__context__, *parts]
+        failures += [each for each in causes if each is not None and all(each is not one for one in failures)]
 
 
 @contextmanager
@@ -99,19 +91,27 @@ def is_a_command() -> bool:
 
 
 @contextmanager
+def handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle SIGINT, SIGTERM and SIGHUP in this block; one that is ignored, as under nohup, stays ignored."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # only this thread receives signals
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
 def interruptible() -> Iterator[threading.Event]:
     """Turn SIGINT, SIGTERM and SIGHUP into an event during the block."""
     stopped = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, lambda *_: stopped.set())
-    try:
+    with handling(lambda *_: stopped.set()):
         yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)

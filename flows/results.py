@@ -1,11 +1,13 @@
 """What a run did: one row per task; terminal, pages, record, OpenLineage and MLflow tell of these."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
+_Row = TypeVar("_Row", bound=Any)
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+(-\d+)?\]")
 
 
@@ -58,23 +60,28 @@ class RunResult:
     @property
     def num_made(self) -> int:
         """How many tasks made their artifact."""
-        return self._num("made")
+        return sum(row.how == "made" for row in self.rows)
 
     @property
     def num_cached(self) -> int:
         """How many tasks found their artifact in the store."""
-        return self._num("cached")
+        return sum(row.how == "cached" for row in self.rows)
 
     @property
     def num_waited(self) -> int:
         """How many tasks waited until another process had made their artifact."""
-        return self._num("waited")
-
-    def _num(self, how: How) -> int:
-        return sum(row.how == how for row in self.rows)
+        return sum(row.how == "waited" for row in self.rows)
 
 
 def group_of(task_name: str) -> str:
     """Return the group that a task is shown under: `encode[code/3]` → `encode[*]`, `ingest` → `ingest`."""
     shard = _SHARD.fullmatch(task_name)
     return f"{shard['step']}[*]" if shard else task_name
+
+
+def by_group(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
+    """Return what has a `task` by group, in the order in which the groups first appear."""
+    groups: dict[str, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(group_of(row.task), []).append(row)
+    return groups

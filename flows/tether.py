@@ -1,11 +1,8 @@
 """Runs a module that must not outlive its parent: `python -P tethered.py DESCRIPTOR MODULE ARGUMENT…`.
 
-The descriptor is the reading end of a pipe; only the parent holds the writing end. When the parent ends, even
-by SIGKILL, the pipe is closed, and this process kills its whole process group. The modules are safe against
-that: databases have a journal, and artifacts are published whole.
-
-It is started as a file and not as `-m tokmill.flows.…`, so that a package `tokmill` in the working directory
-is not imported instead. It imports nothing of ours.
+The descriptor is the reading end of a pipe; when the parent ends, even by SIGKILL, the pipe is closed, and
+this process kills its group. It is started as a file, so that no package `tokmill` of the working directory
+is imported instead, and imports nothing of ours.
 """
 
 import os

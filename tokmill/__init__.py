@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 from tokmill.tokenizer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tokmill.flows.library.api import plan, sweep
+    from tokmill.flows.library.api import FinishedRun, plan, run, sweep
     from tokmill.flows.library.artifact import Artifact
-    from tokmill.flows.library.auditing import audit
     from tokmill.flows.library.encoding import encode
-    from tokmill.flows.library.mixing import mix
-    from tokmill.flows.library.packing import pack
-    from tokmill.flows.library.running import FinishedRun, run
+    from tokmill.flows.library.packing import mix, pack
     from tokmill.flows.library.store import Store
     from tokmill.flows.library.table import Table
-    from tokmill.flows.library.training import train
+    from tokmill.flows.library.training import audit, train
     from tokmill.flows.profile import Profile, load_profile
     from tokmill.flows.results import RunResult
     from tokmill.flows.run.planning import PlanRow
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Artifact": "flows.library.artifact",
     "EncodedBatch": "tokenizer",
-    "FinishedRun": "flows.library.running",
+    "FinishedRun": "flows.library.api",
     "PackedDataset": "tasks.loading",
     "PackedReader": "tasks.formats.packed",
     "PlanRow": "flows.run.planning",
@@ -54,15 +51,15 @@ _HOMES = {
     "Store": "flows.library.store",
     "Table": "flows.library.table",
     "Tokenizer": "tokenizer",
-    "audit": "flows.library.auditing",
+    "audit": "flows.library.training",
     "count_pretokens": "tokenizer",
     "encode": "flows.library.encoding",
     "load": "tokenizer",
     "load_profile": "flows.profile",
-    "mix": "flows.library.mixing",
+    "mix": "flows.library.packing",
     "pack": "flows.library.packing",
     "plan": "flows.library.api",
-    "run": "flows.library.running",
+    "run": "flows.library.api",
     "sweep": "flows.library.api",
     "train": "flows.library.training",
     "train_from_counts": "tokenizer",

@@ -1,26 +1,84 @@
 """The Typer application and its groups, which the commands of `tokmill.flows.commands` register with.
 
-A command is a function: its parameters are what a person may write, and what it returns is printed.
+A command is a function: its parameters are what a person may write, and what it returns is printed. After
+Ctrl-C, SIGTERM, or the loss of its terminal it ends, and states which work is kept.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from tokmill.flows.cli.interruption import InterruptedCommandError, noting_signals
 from tokmill.flows.cli.options import JsonOption
 from tokmill.flows.cli.output import Part, print_json, print_parts
+from tokmill.flows.process import end_soon, handling, last_words
 
 FAILED, USAGE = 1, 2
 
 _DAILY = ("init", "plan", "run", "runs", "ls", "show", "compare", "lineage", "trace", "report", "sql")
 _ORDER = (*_DAILY, "encode", "decode", "up", "doctor", "profiles", "store", "vocab", "data", "server")
+_SIGNALS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated (SIGTERM)",
+    signal.SIGHUP: "the terminal was closed (SIGHUP)",
+}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class InterruptedCommandError(Exception):
+    """The signals that ended a command; not a KeyboardInterrupt, which Typer would handle itself."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+        self.signals: list[int] = []
+        self.kept: Callable[[], str] = lambda: "what was published stays"
+        self._unreported = threading.Lock()
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.signals.append(number)
+        end_soon(number)
+        raise KeyboardInterrupt
+
+    def report(self, number: int) -> None:
+        """Print, once, what ended the command, which work is kept, and how to continue."""
+        if self._unreported.acquire(blocking=False):
+            name = _SIGNALS[signal.Signals(number)]
+            sys.stderr.write(f"tokmill: {name}; {self.kept()}, and the same command continues from there\n")
+            sys.stderr.flush()
+
+    def exit_code(self) -> int:
+        """Print the message, and return the exit code: 128 plus the signal's number."""
+        number = self.signals[0] if self.signals else signal.SIGINT
+        self.report(number)
+        return 128 + number
+
+
+_current = InterruptedCommandError()
+
+
+def keeping(words: Callable[[], str]) -> None:
+    """Set the function that describes the kept work if this command is interrupted."""
+    _current.kept = words
+
+
+@contextmanager
+def noting_signals() -> Iterator[InterruptedCommandError]:
+    """Record the signals that arrive in this block, even if the KeyboardInterrupt is caught."""
+    global _current  # noqa: PLW0603 - signals are the process's
+    noted = _current = InterruptedCommandError()
+    last_words(noted.report)
+    with handling(noted.note):
+        yield noted
 
 
 class _Commands(TyperGroup):
@@ -35,17 +93,14 @@ class _Commands(TyperGroup):
         """Run the command.
 
         Raises:
-            InterruptedCommandError: a signal ended it.
+            InterruptedCommandError: a signal ended it, perhaps a call in it with an error of its own.
         """
         with noting_signals() as noted:
             try:
                 return super().invoke(ctx)
-            except KeyboardInterrupt:
-                raise InterruptedCommandError(noted) from None
-            except Exception as error:
-                # A signal may interrupt a call that then fails with an error of its own.
-                if noted.signals:
-                    raise InterruptedCommandError(noted) from error
+            except (KeyboardInterrupt, Exception) as error:
+                if noted.signals or isinstance(error, KeyboardInterrupt):
+                    raise noted from error
                 raise
 
 
@@ -130,19 +185,6 @@ def printing(function: Callable[..., Any]) -> Callable[..., None]:
 def examples(*commands: str) -> str:
     """Return the examples at the end of a command's help, one per line."""
     return "\n".join(["Examples:", *(f"  $ {escape(command)}" for command in commands)])
-
-
-in_runs = typer.Typer(
-    invoke_without_command=True,
-    help="List runs; show, tag, note, reproduce or bundle one.",
-    epilog=examples(
-        "tokmill runs --experiment temperature",
-        "tokmill runs --sort bytes_per_token --best 3",
-        "tokmill runs show latest",
-        "tokmill runs tag latest winner",
-    ),
-)
-app.add_typer(in_runs, name="runs")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,12 +1,24 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and what they name: a store, artifact, tokenizer, run.
 
-from collections.abc import Callable
+A name without a match is wrong usage (exit code 2), not a failure.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from typer import Argument, Option
 
-from tokmill.flows.cli.lookup import existing_store
+from tokmill.flows.errors import UsageError
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tokenizer.core.errors import TokenizerError
+
+if TYPE_CHECKING:
+    from tokmill.tasks.core.stage import ArtifactRef
+    from tokmill.tasks.store import Run, Store
+    from tokmill.tokenizer import Tokenizer
+
+_T = TypeVar("_T")
 
 
 def _store_option(callback: Callable[..., Any] | None = None) -> Any:
@@ -22,8 +34,6 @@ def _store_option(callback: Callable[..., Any] | None = None) -> Any:
 
 StoreOption = Annotated[str | None, _store_option()]
 if TYPE_CHECKING:
-    from tokmill.tasks.store import Store
-
     ExistingStore = Store
 else:
     ExistingStore = Annotated[str | None, _store_option(lambda location: existing_store(location))]  # noqa: PLW0108 - whose hints Typer cannot read
@@ -35,24 +45,16 @@ ProfileArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="A value of the profile, e.g. pack.sequence_length=2048; repeatable.",
-    ),
+    Option("--set", metavar="KEY=VALUE", help="Replace a value, e.g. pack.sequence_length=2048; repeatable."),
 ]
 RehashOption = Annotated[bool, Option("--rehash", help="Read every source file; do not trust size and time.")]
 EmbeddingsOption = Annotated[
     Path | None,
-    Option(
-        metavar="MODEL", help="A safetensors file, an index or a folder: what the model has learned least."
-    ),
+    Option(metavar="MODEL", help="A safetensors file, index or folder: what the model learned least."),
 ]
 EmbeddingTensorOption = Annotated[
     list[str] | None,
-    Option(
-        "--tensor", help="The tensor of the input embeddings, and again for the output's; default: by name."
-    ),
+    Option("--tensor", help="Tensor of the input embeddings, and again for the output's; default: by name."),
 ]
 WorkersOption = Annotated[
     int | None, Option(min=1, metavar="N", help="Parallel tasks.", show_default="one per core")
@@ -82,9 +84,7 @@ VerifyOption = Annotated[
 ]
 ArtifactArgument = Annotated[
     str,
-    Argument(
-        metavar="ARTIFACT", help="kind/name, kind/name@v3, kind/name@alias, or a fingerprint's first digits."
-    ),
+    Argument(metavar="ARTIFACT", help="kind/name, kind/name@v3 or @alias, or a fingerprint's first digits."),
 ]
 PackedArgument = Annotated[
     str, Argument(metavar="PACKED", help="packed/name, packed/name@v3, or a fingerprint's first digits.")
@@ -93,3 +93,116 @@ RootOption = Annotated[
     list[str] | None,
     Option(metavar="SOURCE=FOLDER", help="The folder or URL of a source's files, if they moved; repeatable."),
 ]
+
+
+def existing_store(option: str | None) -> "Store":
+    """Open a store; raises UsageError if there is none at the location."""
+    from tokmill.flows.run.machine import open_store, store_url
+
+    location = store_url(option)
+    store = open_store(location)
+    if not store.root.is_dir():
+        raise UsageError(
+            f"there is no store at {location}; make one with `tokmill run quickstart`, or set --store or "
+            "TOKMILL_STORE to the folder of one"
+        )
+    return store
+
+
+def find_artifact(
+    store: "Store", reference: str, *kinds: str, bare: bool = True, removed: bool = False
+) -> "ArtifactRef":
+    """Return the artifact that a reference names.
+
+    Args:
+        store: the store.
+        reference: `kind/name`, with a version or an alias; a fingerprint's first digits.
+        kinds: the kinds that it may have; all if there are none.
+        bare: whether a name without a kind has the first of them.
+        removed: whether it may have been removed.
+
+    Raises:
+        UsageError: no artifact, more than one, or one of another kind has that name.
+    """
+    try:
+        ref = store.resolve(_complete(reference, kinds[0]) if kinds and bare else reference, removed=removed)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    if kinds and ref.kind not in kinds:
+        names = " or ".join(f"{kind}/NAME" for kind in kinds)
+        raise UsageError(f"{reference} is of kind {ref.kind}, not {' or '.join(kinds)}; name {names}")
+    return ref
+
+
+def find_run(store: "Store", reference: str) -> "Run":
+    """Return the run that a reference names; raises UsageError unless exactly one has that name."""
+    from tokmill.tasks.store import references
+
+    try:
+        return references.find_run(store, reference)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+
+
+def _complete(reference: str, kind: str) -> str:
+    is_prefix = len(reference) >= 6 and not set(reference.lower()) - set("0123456789abcdef")
+    return reference if "/" in reference or is_prefix else f"{kind}/{reference}"
+
+
+def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
+    """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`).
+
+    Raises:
+        UsageError: there is no such path and no such artifact, or the artifact is not a tokenizer.
+        TokenizerError: the file is broken.
+        StoreError: the artifact is damaged, or encodes its probes differently than when it was made.
+    """
+    from tokmill import tokenizer
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    if Path(reference).exists():
+        return tokenizer.load(reference)
+    opened = existing_store(store)
+    ref = find_artifact(opened, reference, "tokenizer")
+    try:
+        return open_tokenizer(opened.path(ref))
+    except (StoreError, TokenizerError) as error:
+        name = _complete(reference, "tokenizer")
+        raise StoreError(
+            f"{name} is damaged: {error}; `tokmill store verify {name}` lists the damage, and the next run "
+            "makes it again"
+        ) from error
+
+
+def load_tokenizers(references: Sequence[str], store: str | None) -> "dict[str, Tokenizer]":
+    """Load tokenizers by their short names, or by their paths if files have the same name.
+
+    A file that does not say how text is split may be named with a pattern, as FILE:PATTERN.
+    """
+    from tokmill import tokenizer
+
+    places = list[tuple[str, str | None]]()
+    for reference in references:
+        path, colon, pattern = reference.rpartition(":")
+        has_pattern = colon and not Path(reference).exists() and Path(path).exists()
+        places.append((path, pattern) if has_pattern else (reference, None))
+    short = [
+        Path(path).name if Path(path).exists() else path.removeprefix("tokenizer/") for path, _ in places
+    ]
+    names = [one if short.count(one) == 1 else ref for one, ref in zip(short, references, strict=True)]
+    return {
+        name: load_tokenizer(path, store) if pattern is None else tokenizer.load(path, split_pattern=pattern)
+        for name, (path, pattern) in once_each("tokenizers", zip(names, places, strict=True)).items()
+    }
+
+
+def once_each(what: str, named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """Return values by name; raises UsageError for a name that stands for two of them, or for all."""
+    values: dict[str, _T] = {}
+    for name, value in named:
+        if name in values:
+            raise UsageError(f"compare: {what}: {name!r} is named twice; name each once")
+        if name in ("all", "*"):
+            raise UsageError(f"compare: {what}: {name!r} is what all together are called; use another name")
+        values[name] = value
+    return values

@@ -1,6 +1,6 @@
 """Prints results to standard output, and everything else to standard error.
 
-A result is a table for people or JSON for scripts. A table is cut to the width of a terminal; to a file or a
+A result is text for people or JSON for scripts. A table is cut to the width of a terminal; to a file or a
 pipe it is written in full.
 """
 
@@ -8,16 +8,14 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from pydantic import BaseModel
-from rich.box import SIMPLE_HEAD
+from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from tokmill.flows.errors import UsageError
@@ -47,43 +45,30 @@ def messages() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def draw(renderable: RenderableType, width: int | None = None) -> None:
-    """Write a table or text for people; without trailing blanks unless on a terminal.
-
-    Args:
-        renderable: anything that rich can draw.
-        width: columns to wrap at if not on a terminal; no wrapping if not given.
-    """
-    console = results()
-    if console.is_terminal:
-        console.print(renderable)
-        return
-    quick = renderable if isinstance(renderable, PlainTable) and console.width == _UNBOUNDED_COLUMNS else None
-    if quick and (text := quick.plain()):
-        sys.stdout.write(text)
-        return
-    with console.capture() as drawn:
-        console.print(renderable, width=width)
-    lines = (line.rstrip() for line in drawn.get().splitlines())
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
 def print_parts(parts: Iterable[Part]) -> None:
-    """Write the parts of a result for people."""
+    """Write the parts of a result for people; without trailing blanks unless on a terminal."""
+    console = results()
     for part in parts:
         if isinstance(part, str):
             say(part)
+        elif isinstance(part, Table) and not console.is_terminal and console.width == _UNBOUNDED_COLUMNS:
+            sys.stdout.write(part.plain())
         else:
-            draw(pairs(part) if isinstance(part, Mapping) else part)
+            drawn = pairs(part.items()) if isinstance(part, Mapping) else part
+            if console.is_terminal:
+                console.print(drawn)
+                continue
+            with console.capture() as captured:
+                console.print(drawn)
+            sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def sections(parts: Mapping[str, Table | Mapping[str, str | Text]]) -> Iterable[Part]:
+def sections(parts: Mapping[str, "Table | Mapping[str, str | Text]"]) -> Iterator[Part]:
     """Yield tables, and names with values, below their headings; those that are empty are left out."""
     for heading, part in parts.items():
-        rows = pairs(part) if isinstance(part, Mapping) else part
-        if rows.row_count:
+        if part:
             yield Text(f"\n{heading}" if heading else "", style="bold")
-            yield rows
+            yield part
 
 
 def warning(text: str) -> Text:
@@ -136,6 +121,11 @@ def shown_store(store: "Store") -> str:
     return store.location if "://" in store.location else shown(store.root)
 
 
+def called(store: "Store", ref: "ArtifactRef") -> str:
+    """Return an artifact's reference under its own name: `kind/name@v1`."""
+    return f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}"
+
+
 def shown_address(store: "Store", ref: "ArtifactRef", path: str = "") -> str:
     """Return the URL of an artifact in a bucket or of a file of it, or its path as `shown`."""
     address = store.address(ref, path)
@@ -144,136 +134,128 @@ def shown_address(store: "Store", ref: "ArtifactRef", path: str = "") -> str:
 
 def print_json(value: object) -> None:
     """Write one JSON document of models, mappings, sequences and plain values."""
-    sys.stdout.write(json.dumps(_plain_json(value), ensure_ascii=False, indent=2) + "\n")
+    plain = to_jsonable_python(
+        value, fallback=lambda odd: dict(odd) if isinstance(odd, Mapping) else str(odd)
+    )
+    sys.stdout.write(json.dumps(plain, ensure_ascii=False, indent=2) + "\n")
 
 
-def table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str | Text]],
-    right: Sequence[str] = (),
-    *,
-    wrap: bool = False,
-    least: int = _LEAST_COLUMNS,
-) -> "PlainTable":
-    """Return a table with one line per row.
+class Table:
+    """A table with one line per row; in a terminal without room for all columns, names and values instead.
 
     Args:
         columns: the headings.
-        rows: the cells.
-        right: columns that hold numbers.
+        rows: the cells; a number is written with thousands, None as nothing.
+        right: columns that hold numbers; they are never cut.
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
         least: the width that the last column keeps there, at the cost of other columns of text.
     """
-    cells = [[_plain_text(cell) for cell in row] for row in rows]
-    made = PlainTable(columns, cells, right, least)
-    for index, column in enumerate(columns):
-        side: Literal["left", "right"] = "right" if column in right else "left"
-        last = index == len(columns) - 1
-        width = None if last else made.widths[index]  # only the last column shrinks in a narrow terminal
-        folded: Literal["fold", "ellipsis"] = "fold" if last and wrap else "ellipsis"  # a name loses no end
-        made.add_column(Text(column), justify=side, no_wrap=not last, min_width=width, overflow=folded)
-    for *first, end in cells:
-        made.add_row(*first, end if wrap else OneLine(end.copy()))
-    return made
-
-
-class PlainTable(Table):
-    """A table whose lines can be written without rich, which takes 0.4 ms for each."""
 
     def __init__(
-        self, columns: Sequence[str], cells: Sequence[Sequence[Text]], right: Sequence[str], least: int
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str | Text | int | None]],
+        right: Sequence[str] = (),
+        *,
+        wrap: bool = False,
+        least: int = _LEAST_COLUMNS,
     ) -> None:
-        super().__init__(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-        self._cells = cells
-        self._lines = [list(columns), *([cell.plain for cell in row] for row in cells)]
-        self.widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
+        self._head = [_cell(column) for column in columns]
+        for head in self._head:
+            head.style = "bold"
+        self._rows = [[_cell(cell) for cell in row] for row in rows]
         self._right = [column in right for column in columns]
-        self._least = least
-        self.num_columns = sum(self.widths) + len(_GAP) * (len(columns) - 1)
+        self._wrap, self._least = wrap, least
+        self._widths = [
+            max(cell.cell_len for cell in column) for column in zip(self._head, *self._rows, strict=True)
+        ]
+        self.width = sum(self._widths) + len(_GAP) * (len(columns) - 1)
         """How many columns of a terminal it takes if no cell is cut."""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it; without room for all columns, each row becomes a list of names and values."""
-        if self._fit(options.max_width):
-            yield from super().__rich_console__(console, options)
-            return
-        for number, row in enumerate(self._cells):
-            if number:
-                yield Text()
-            named = pairs({})
-            for name, cell in zip(self._lines[0], row, strict=True):
-                named.add_row(Text(name), cell)
-            yield named
+    def __len__(self) -> int:
+        return len(self._rows)
 
-    def _fit(self, room: int) -> bool:
-        """Take width from the widest columns of text, and return whether all columns have room then."""
-        widths = [*self.widths[:-1], min(self.widths[-1], self._least)]
-        room -= len(_GAP) * (len(widths) - 1)
-        text = [index for index, is_number in enumerate(self._right[:-1]) if not is_number]
-        while sum(widths) > room and any(widths[index] > _LEAST_COLUMNS for index in text):
-            widest = max(text, key=lambda index: widths[index])
-            widths[widest] -= 1
-            self.columns[widest].min_width = self.columns[widest].max_width = widths[widest]
-        return sum(widths) <= room
-
-    def plain(self) -> str | None:
-        """Return what rich would draw at any width, without styles; None if it has to be drawn."""
-        if len(self._lines) == 1 or not all(cell.isprintable() for line in self._lines for cell in line):
-            return None  # such as a cell of several lines
-        if not all(self.widths) or self.num_columns + len(_GAP) > _UNBOUNDED_COLUMNS:
-            return None
-        drawn = [_GAP.join(map(_padded, line, self.widths, self._right)).rstrip() for line in self._lines]
-        drawn.insert(1, "─" * self.num_columns)
-        return "".join(f"{line}\n" for line in drawn)
-
-
-def _padded(cell: str, width: int, right: bool) -> str:
-    cell = cell.rstrip()
-    blanks = " " * (width - cell_len(cell))
-    return blanks + cell if right else cell + blanks
-
-
-def _plain_text(cell: str | Text) -> Text:
-    """Return a cell as Text, since rich would read `pack[plan]` in a str as markup."""
-    return cell if isinstance(cell, Text) else Text(visible(cell))
-
-
-class OneLine:
-    """A text on one line, shortened by whole figures: `27,623 tokens · 216 shards`, `27,623 tokens · …`."""
-
-    def __init__(self, text: Text) -> None:
-        self.text = text
-        text.no_wrap, text.overflow = True, "ellipsis"
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Return widths from 1 to that of the whole text."""
-        return Measurement(1, max(self.text.cell_len, 1))
+    def plain(self) -> str:
+        """Return it as text of any width; rich takes 0.4 ms for each line."""
+        lines = [
+            _GAP.join(map(_padded, line, self._widths, self._right)).rstrip()
+            for line in (self._head, *self._rows)
+        ]
+        lines.insert(1, "─" * self.width)
+        return "".join(f"{line}\n" for line in lines)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it."""
-        parts, style = self.text.plain.split(_BETWEEN), self.text.style
-        shorter = [f"{_BETWEEN.join(parts[:number])}{_BETWEEN}…" for number in range(len(parts) - 1, 0, -1)]
-        fitting = (
-            each for each in (self.text.plain, *shorter, parts[0]) if cell_len(each) <= options.max_width
-        )
-        yield Text(next(fitting, parts[0]), style, no_wrap=True, overflow="ellipsis")
+        *widths, last = self._fitted(options.max_width)
+        if last < min(self._widths[-1], self._least):
+            for row in self._rows:
+                yield from (Text(),) * (row is not self._rows[0])
+                yield pairs(zip((head.plain for head in self._head), row, strict=True))
+            return
+        for number, (*cells, end) in enumerate((self._head, *self._rows)):
+            if number == 1:
+                yield Text("─" * min(self.width, options.max_width))
+            parts = end.wrap(console, last, overflow="fold") if self._wrap else [_cut(end, last)]
+            for place, part in enumerate(parts):
+                line = ([Text()] * len(cells) if place else cells) + [part]
+                yield Text(_GAP).join(map(_aligned, line, (*widths, last), self._right))
+
+    def _fitted(self, room: int) -> list[int]:
+        """Return the widths of the columns; the widest of text give way to the least width of the last."""
+        *widths, last = self._widths
+        room -= len(_GAP) * len(widths)
+        text = [index for index, is_number in enumerate(self._right[:-1]) if not is_number]
+        least = min(last, self._least)
+        while sum(widths) + least > room and any(widths[index] > _LEAST_COLUMNS for index in text):
+            widths[max(text, key=lambda index: widths[index])] -= 1
+        return [*widths, min(last, room - sum(widths))]
 
 
-def pairs(entries: Mapping[str, str | Text]) -> Table:
-    """Return names with their values, one pair per line."""
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
-    for name, value in entries.items():
-        made.add_row(_plain_text(name), _plain_text(value))
+def _cell(value: str | Text | int | None) -> Text:
+    """Return a cell on one line, as Text, since rich would read `pack[plan]` in a str as markup."""
+    if isinstance(value, Text):
+        return value
+    text = "" if value is None else value if isinstance(value, str) else f"{value:,}"
+    return Text(" ".join(visible(text).splitlines()).replace("\t", " "))
+
+
+def _padded(cell: Text, width: int, right: bool) -> str:
+    blanks = " " * (width - cell.cell_len)
+    return blanks + cell.plain if right else cell.plain + blanks
+
+
+def _aligned(cell: Text, width: int, right: bool) -> Text:
+    """Return a cell of a width; one that is too long is cut."""
+    made = cell.copy()
+    made.truncate(width, overflow="ellipsis")
+    made.align("right" if right else "left", width)
     return made
 
 
-def _plain_json(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): _plain_json(inner) for key, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain_json(inner) for inner in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+def _cut(text: Text, width: int) -> Text:
+    """Shorten a text by whole figures: `27,623 tokens · 216 shards`, `27,623 tokens · …`."""
+    parts = text.plain.split(_BETWEEN)
+    shorter = [f"{_BETWEEN.join(parts[:number])}{_BETWEEN}…" for number in range(len(parts) - 1, 0, -1)]
+    fitting = (each for each in (*shorter, parts[0]) if cell_len(each) <= width)
+    return text if text.cell_len <= width else Text(next(fitting, parts[0]), text.style)
+
+
+class OneLine:
+    """A text on one line, shortened by whole figures."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it."""
+        yield _aligned(_cut(self.text, options.max_width), options.max_width, right=False)
+
+
+def pairs(entries: Iterable[tuple[str, str | Text]]) -> Grid:
+    """Return names with their values, one pair per line."""
+    made = Grid.grid(padding=(0, 2))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in entries:
+        made.add_row(_cell(name), value if isinstance(value, Text) else Text(visible(value)))
+    return made

@@ -37,9 +37,8 @@ class Display(ABC):
     def __enter__(self) -> Self:
         return self
 
-    @abstractmethod
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        """Show the run's end; after a failure what was shown stays."""
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:  # noqa: B027
+        """Show the run's end; after a failure what was shown stays, and so do plain lines."""
 
     def __call__(self, event: Event, run: RunState) -> None:
         """Show an event."""
@@ -77,22 +76,15 @@ class PlainProgress(Display):
         super().__init__(console)
         self._printed: dict[str, float] = {}
 
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        """All lines stay."""
-
     def changed(self, group: Group) -> None:
         """Print the group if it is done, or if it has worked twice as long as at its last line."""
-        seconds = group.seconds
-        if group.complete:
-            self._print(group, group.outcome)
-        elif seconds > max(_SIGN_OF_LIFE_SECONDS, 2 * self._printed.get(group.name, 0.0)):
-            self._printed[group.name] = seconds
-            self._print(group, "at work")
-
-    def _print(self, group: Group, outcome: str) -> None:
-        width = max(14, *map(len, self.run.groups))
-        line = f"{group.name:<{width}} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
-        self.write(Text(line.rstrip()))
+        last = self._printed.get(group.name, 0.0)
+        if group.complete or group.seconds > max(_SIGN_OF_LIFE_SECONDS, 2 * last):
+            self._printed[group.name] = group.seconds
+            width = max(14, *map(len, self.run.groups))
+            outcome = group.outcome if group.complete else "at work"
+            line = f"{group.name:<{width}} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
+            self.write(Text(line.rstrip()))
 
 
 class LiveProgress(Display):
@@ -145,7 +137,9 @@ def _row(group: Group, mark: RenderableType, name_width: int) -> Table:
     row.columns[-1].style = "dim"
     row.add_column(style="dim")
     # rich would read names in brackets as markup in a str.
-    name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
+    shards = [name.partition("[")[2].removesuffix("]") for name in group.at_work]
+    shards = [] if group.num_tasks == 1 else [*shards[:_NAMES_SHOWN], *["…"] * (len(shards) > _NAMES_SHOWN)]
+    name, tail = Text(group.name), Text(group.figures or ", ".join(shards))
     style = "red" if group.failed else "green" if group.has_made else "cyan"
     outcome = Text(group.outcome, style=style) if group.complete else _bar(group)
     row.add_row(mark, name, group.count, outcome, group.clock, OneLine(tail))
@@ -159,19 +153,11 @@ def _mark(group: Group) -> Text:
 
 
 def _bar(group: Group) -> RenderableType:
-    if group.num_tasks == 1 and group.pace:
+    if group.num_tasks > 1:
+        return ProgressBar(total=group.num_tasks, completed=group.num_ended, width=_BAR)
+    if group.pace:
         return ProgressBar(total=group.pace.progress.total, completed=group.pace.progress.done, width=_BAR)
-    if group.num_tasks == 1:
-        return Text("at work" if group.at_work else "", style="dim")
-    return ProgressBar(total=group.num_tasks, completed=group.num_ended, width=_BAR)
-
-
-def _names_at_work(group: Group) -> str:
-    """The active shards: `code/3, english/0`."""
-    if group.num_tasks == 1:
-        return ""
-    names = [name.partition("[")[2].removesuffix("]") for name in group.at_work]
-    return ", ".join(names[:_NAMES_SHOWN]) + (" …" if len(names) > _NAMES_SHOWN else "")
+    return Text("at work" if group.at_work else "", style="dim")
 
 
 def display(console: Console) -> Display:

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command, in_vocab
-from tokmill.flows.cli.lookup import find_artifact, load_tokenizers
-from tokmill.flows.cli.options import DEFAULT, EmbeddingsOption, EmbeddingTensorOption, ExistingStore
-from tokmill.flows.cli.output import Part, require_new, table
+from tokmill.flows.cli.options import (
+    DEFAULT,
+    EmbeddingsOption,
+    EmbeddingTensorOption,
+    ExistingStore,
+    find_artifact,
+    load_tokenizers,
+)
+from tokmill.flows.cli.output import Part, Table, require_new
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import percentage
 from tokmill.tasks.core.markdown import number
@@ -18,19 +24,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.tasks.audit.learned import Learned
-    from tokmill.tasks.core.stage import ArtifactRef
-    from tokmill.tasks.store import Store
 
 _SHOWN_CHARS = 24
-_COLUMNS = {
-    "token_id": "id",
-    "text": "token",
-    "reason": "reason",
-    "expected": "expected",
-    "num_occurrences": "found",
+_HEADS = {
+    **{"token_id": "id", "text": "token", "num_occurrences": "found", "context": "in text"},
+    **{"suspect_rank": "rank as suspect", "indicator_rank": "its rank", "num_both": "in both"},
 }
-_CONTEXT = {"context": "in text"}
-_LEARNED_COLUMNS = {"indicator": "indicator", "indicator_rank": "its rank"}
+_SUSPECTS = ("token_id", "text", "reason", "expected", "num_occurrences")
+_LEAST = ("rank", "token_id", "text", "kind", "indicator", "suspect_rank")
+_USAGE = """
+    SELECT a.fingerprint FROM artifacts a JOIN inputs i USING (fingerprint)
+    WHERE a.kind = 'usage' AND i.role = 'audit' AND i.digest = $digest ORDER BY a.ended DESC LIMIT 1
+"""
 
 
 @command(
@@ -49,68 +54,56 @@ def suspects(
     """Show tokens that a model hardly ever sees, or has learned least."""
     ref = find_artifact(store, usage, "usage")
     (audit,) = store.record(ref).refs("audit")
-    tokens, found = _tables(store.path(audit), store.path(ref))
-    learned = _learned(tokens, found, embeddings, tensor)
-    return Answer(_document(found, learned, limit), _shown(found, learned, limit))
+    rows, learned = _suspects(store.path(audit), store.path(ref), embeddings, tensor)
+    document: dict[str, Any] = {"num_suspects": len(rows), "suspects": rows.slice(0, limit).to_pylist()}
+    if learned is not None:
+        document |= {
+            "indicator": learned.indicator,
+            "suspects": learned.suspects.slice(0, limit).to_pylist(),
+            "least_trained": learned.least.slice(0, limit).to_pylist(),
+            "agreement": learned.agreement.to_pylist(),
+        }
+    return Answer(document, _shown(document))
 
 
-def _tables(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
-    """Return `vocab_tokens` of an audit, and `vocab_suspects` of what was encoded since."""
+def _suspects(
+    audit: Path, usage: Path, model: Path | None, tensors: list[str] | None
+) -> "tuple[pa.Table, Learned | None]":
+    """Return the suspects of what was encoded since an audit; and compared with a model's embeddings."""
+    from tokmill.tasks.audit.learned import compare_with_model
     from tokmill.tasks.audit.tokens import read_table, read_tokens
 
-    tokens = read_tokens(audit)
-    return tokens, read_table(usage, "vocab_suspects", len(tokens))
-
-
-def _learned(
-    tokens: "pa.Table", found: "pa.Table", model: Path | None, tensors: list[str] | None
-) -> "Learned | None":
-    """Compare suspects with a model, if one is given, by its input embeddings and its output embeddings."""
-    from tokmill.tasks.audit.learned import compare_with_model
-
-    names = tensors or []
+    tokens, names = read_tokens(audit), tensors or []
+    rows = read_table(usage, "vocab_suspects", len(tokens))
+    if model is None and names:
+        raise UsageError("--tensor names a matrix of --embeddings; give both, or neither")
     if model is None:
-        if names:
-            raise UsageError("--tensor names a matrix of --embeddings; give both, or neither")
-        return None
+        return rows, None
     if len(names) > 2:
         raise UsageError(f"--tensor: {len(names)} are given; name the input embeddings, then the output's")
-    pair = (names[0], names[-1]) if names else None
-    return compare_with_model(tokens, found, model, names=pair)
+    return rows, compare_with_model(tokens, rows, model, names=(names[0], names[-1]) if names else None)
 
 
-def _document(found: "pa.Table", learned: "Learned | None", limit: int) -> dict[str, Any]:
-    suspects = (found if learned is None else learned.suspects).slice(0, limit).to_pylist()
-    document = {"num_suspects": len(found), "suspects": suspects}
-    if learned is None:
-        return document
-    return {
-        **document,
-        "indicator": learned.indicator,
-        "least_trained": learned.least.slice(0, limit).to_pylist(),
-        "agreement": learned.agreement.to_pylist(),
-    }
-
-
-def _shown(found: "pa.Table", learned: "Learned | None", limit: int) -> Iterator[Part]:
-    yield f"{min(limit, len(found)):,} of {len(found):,} suspects, the most suspicious first"
-    if learned is None:
-        yield _table(found.slice(0, limit), _COLUMNS | _CONTEXT)
+def _shown(document: dict[str, Any]) -> Iterator[Part]:
+    rows = document["suspects"]
+    yield f"{len(rows):,} of {document['num_suspects']:,} suspects, the most suspicious first"
+    indicator = document.get("indicator")
+    if indicator is None:
+        yield _table(rows, *_SUSPECTS, "context")
         return
-    yield _table(learned.suspects.slice(0, limit), _COLUMNS | _LEARNED_COLUMNS | _CONTEXT)
-    yield f"\nLeast trained in the model, by {learned.indicator}; the lower, the less"
-    columns = {"rank": "rank", "token_id": "id", "text": "token", "kind": "kind", "indicator": "indicator"}
-    yield _table(learned.least.slice(0, limit), columns | {"suspect_rank": "rank as suspect"})
-    if len(learned.agreement):
+    yield _table(rows, *_SUSPECTS, "indicator", "indicator_rank", "context")
+    yield f"\nLeast trained in the model, by {indicator}; the lower, the less"
+    yield _table(document["least_trained"], *_LEAST)
+    if document["agreement"]:
         yield "\nSuspects among as many of the least trained"
-        yield _table(learned.agreement, {"first": "first", "num_both": "in both", "share": "share"})
+        yield _table(document["agreement"], "first", "num_both", "share")
 
 
-def _table(rows: "pa.Table", columns: dict[str, str]) -> Part:
+def _table(rows: list[dict[str, Any]], *names: str) -> Table:
     """Return some columns of a table, the text of a token quoted, the number columns to the right."""
-    cells = [[_cell(name, row[name]) for name in columns] for row in rows.to_pylist()]
-    right = [title for name, title in columns.items() if name not in {"text", "reason", "kind", "context"}]
-    return table(list(columns.values()), cells, right)
+    heads = {name: _HEADS.get(name, name) for name in names}
+    right = [head for name, head in heads.items() if name not in {"text", "reason", "kind", "context"}]
+    return Table(list(heads.values()), [[_cell(name, row[name]) for name in names] for row in rows], right)
 
 
 def _cell(name: str, value: Any) -> str:
@@ -126,12 +119,6 @@ def _cell(name: str, value: Any) -> str:
     if name == "expected" and value is not None:
         return f"{value:,.0f}"
     return f"{value:.4g}" if isinstance(value, float) else number(value)
-
-
-_USAGE = """
-    SELECT a.fingerprint FROM artifacts a JOIN inputs i USING (fingerprint)
-    WHERE a.kind = 'usage' AND i.role = 'audit' AND i.digest = $digest ORDER BY a.ended DESC LIMIT 1
-"""
 
 
 @command(
@@ -164,16 +151,17 @@ def report(
         if compare or embeddings or tensor:
             raise UsageError(f"report: {audit} is a sweep; --compare and --embeddings are for audits")
         with whole_folder(out) as folder:
-            page = write_sweep_report(store.path(ref), folder)
-        return str(out / page.name)
+            return str(out / write_sweep_report(store.path(ref), folder).name)
     from tokmill.tasks.audit.report import write_report
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 
-    others, usage, learned = load_tokenizers(compare or [], store.location), _usage(store, ref), None
+    others, learned = load_tokenizers(compare or [], store.location), None
+    newest = store.catalog.query(_USAGE, {"digest": ref.content_digest})
+    usage = store.path(store.resolve(newest[0]["fingerprint"])) if newest else None
     if embeddings is not None or tensor:
         if usage is None:
             raise UsageError("report: nothing was encoded since this audit, so no suspects can be compared")
-        learned = _learned(*_tables(store.path(ref), usage), embeddings, tensor)
+        _, learned = _suspects(store.path(ref), usage, embeddings, tensor)
     (made_of,) = store.record(ref).refs("tokenizer")
     tokenizer = open_tokenizer(store.path(made_of))
     with whole_folder(out) as folder:
@@ -181,9 +169,3 @@ def report(
             store.path(ref), folder, tokenizer=tokenizer, compared=others, usage=usage, learned=learned
         )
     return str(out / page.name)
-
-
-def _usage(store: "Store", audit: "ArtifactRef") -> Path | None:
-    """Return the folder of the newest usage artifact of an audit with this content, if there is one."""
-    rows = store.catalog.query(_USAGE, {"digest": audit.content_digest})
-    return store.path(store.resolve(rows[0]["fingerprint"])) if rows else None

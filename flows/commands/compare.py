@@ -4,22 +4,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command
-from tokmill.flows.cli.lookup import existing_store, find_artifact, find_run, load_tokenizers, once_each
-from tokmill.flows.cli.options import StoreOption
-from tokmill.flows.cli.output import Part, require_new, table
+from tokmill.flows.cli.options import (
+    StoreOption,
+    existing_store,
+    find_artifact,
+    find_run,
+    load_tokenizers,
+    once_each,
+)
+from tokmill.flows.cli.output import Part, Table, require_new, results
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
-from tokmill.tasks.core.markdown import percent
+from tokmill.tasks.core.markdown import number, percent
 
 if TYPE_CHECKING:
     from tokmill.tasks.audit.comparison import Texts
+    from tokmill.tasks.comparing.artifacts import Explanation, SideBySide
+    from tokmill.tasks.comparing.causes import Cause
+    from tokmill.tasks.comparing.runs import Comparison
     from tokmill.tasks.store import Store
     from tokmill.tokenizer import Tokenizer
 
 _MOST_MEGABYTES = 1 << 20
+_WIDE = 100  # columns, from which on words are shown whole beside numbers,
+_ROOMY = 2  # if no more than so many runs are compared
+_MOST_OF_A_WORD = 12
 _COLUMNS = {
     "bytes_per_token": "bytes per token",
     "fertility": "tokens per word",
@@ -52,9 +65,7 @@ def compare(
     artifacts: bool = Option(False, "--artifacts", help="Say why two artifacts differ: the first causes."),
     fields: bool = Option(False, "--fields", help="With --artifacts: every field that differs."),
     text: list[str] | None = Option(None, metavar="[NAME=]FILES", help="A file or a pattern; repeatable."),
-    parallel: list[str] | None = Option(
-        None, metavar="LANGUAGE=FILE", help="The reference first; repeatable."
-    ),
+    parallel: list[str] | None = Option(None, metavar="LANGUAGE=FILE", help="Reference first; repeatable."),
     megabytes: float = Option(16, min=0.001, help="How much of each text is read, in 10^6 bytes."),
     text_column: str = Option("text", help="Column of the text in JSONL, Parquet, …"),
     html: Path | None = Option(None, metavar="FILE", help="Write it as a page, a new file."),
@@ -82,26 +93,20 @@ def compare(
     opened = existing_store(store)
     if artifacts:
         return _artifacts(opened, references, html, fields=fields)
-    return _runs(opened, references, html, every=every)
-
-
-def _runs(store: "Store", references: Sequence[str], html: Path | None, *, every: bool) -> Answer | str:
-    from tokmill.flows.cli.comparison import comparison_parts
     from tokmill.tasks.comparing.page import write_page
     from tokmill.tasks.comparing.runs import Comparison
 
-    runs = {run.run_id: run for run in (find_run(store, reference) for reference in references)}
+    runs = {run.run_id: run for run in (find_run(opened, reference) for reference in references)}
     if len(runs) < len(references):
         raise UsageError(f"compare: one of {', '.join(references)} is named twice; name different runs")
-    comparison = Comparison(store, list(runs.values()))
+    comparison = Comparison(opened, list(runs.values()))
     if html is not None:
         write_page(comparison, html)
         return f"{html} shows {len(references)} runs"
-    return Answer(comparison.to_json, comparison_parts(comparison, every_metric=every))
+    return Answer(comparison.to_json, _of_runs(comparison, every_metric=every))
 
 
 def _artifacts(store: "Store", references: Sequence[str], html: Path | None, *, fields: bool) -> Answer | str:
-    from tokmill.flows.cli.comparison import explanation_parts
     from tokmill.tasks.comparing.artifacts import explain
     from tokmill.tasks.comparing.page import write_page_of_two
 
@@ -111,11 +116,98 @@ def _artifacts(store: "Store", references: Sequence[str], html: Path | None, *, 
     if one.kind != other.kind:
         a, b = references
         raise UsageError(f"compare: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
-    found = explain(store, one, other)
+    explanation = explain(store, one, other)
     if html is not None:
-        write_page_of_two(found, html)
-        return f"{html} shows {found.a.reference} and {found.b.reference}"
-    return Answer(found.to_json, explanation_parts(found, fields=fields))
+        write_page_of_two(explanation, html)
+        return f"{html} shows {explanation.a.reference} and {explanation.b.reference}"
+    return Answer(explanation.to_json, _of_artifacts(explanation, fields=fields))
+
+
+def _of_runs(comparison: "Comparison", *, every_metric: bool) -> Iterator[Part]:
+    heads, (parameters, inputs, artifacts, metrics) = comparison.heads, comparison.tables
+    lines = [
+        (head, run.name or run.profile, run.state, run.started[:16].replace("T", " "), run.experiment)
+        for head, run in zip(heads, comparison.runs, strict=True)
+    ]
+    yield Table(("run", "name", "state", "began (UTC)", "experiment"), lines)
+    yield from _side_by_side(parameters, heads)
+    yield from _side_by_side(inputs, heads)
+    for place in range(1, len(comparison.runs)):
+        yield f"\nwhy {heads[place]} differs from {heads[0]}"
+        reasons = comparison.reasons(place)
+        for cause in reasons.causes:
+            yield from _cause(cause)
+        first, *rest = reasons.words
+        yield from (f"  {line}" for line in (first, *reasons.endings, *rest))
+    yield from _side_by_side(artifacts, heads)
+    shown = [line for line in metrics.lines if every_metric or (line.differs and line.is_shared)]
+    yield from _side_by_side(metrics._replace(lines=shown), heads)
+    alone = sum(not line.is_shared for line in metrics.lines)
+    if alone and not every_metric:
+        yield f"and {counted(alone, 'metric')} that only one of the runs has (--all shows them)"
+
+
+def _of_artifacts(explanation: "Explanation", *, fields: bool) -> Iterator[Part]:
+    a, b = explanation.a, explanation.b
+    if explanation.same_content:
+        yield f"{a.reference} and {b.reference} have the same content {a.content_digest[:12]}"
+        yield from (f"  {cause.text}: without effect on the content" for cause in explanation.without_effect)
+    else:
+        yield f"{b.reference} differs from {a.reference} because of"
+    for cause in explanation.causes:
+        yield from _cause(cause)
+        if cause.through:
+            yield f"    through {' → '.join([cause.artifact, *cause.through])}"
+    yield from _side_by_side(explanation.tables[-1], ["a", "b"])
+    if fields:
+        yield "\nfields of the recipes"
+        yield from (f"{each.field}\n  a  {each.a}\n  b  {each.b}" for each in explanation.fields)
+
+
+def _cause(cause: "Cause") -> list[str]:
+    return [f"  {cause.text} ({cause.artifact})", *(f"    {line}" for line in cause.details)]
+
+
+def _side_by_side(sheet: "SideBySide", heads: Sequence[str]) -> Iterator[Part]:
+    """Yield a table of all runs; as tables of a few, each beside the first, if they have no room together."""
+    if not sheet.lines:
+        return
+    yield Text(f"\n{sheet.title}", style="bold")
+    begin, end, room = 1, 2, results().width
+    while begin < len(heads):
+        while end < len(heads) and _beside(sheet, heads, [0, *range(begin, end + 1)]).width <= room:
+            end += 1
+        yield _beside(sheet, heads, [0, *range(begin, end)])
+        begin, end = end, end + 1
+        if begin < len(heads):
+            yield ""
+
+
+def _beside(sheet: "SideBySide", heads: Sequence[str], places: Sequence[int]) -> Table:
+    from tokmill.tasks.comparing.artifacts import change_text
+    from tokmill.tasks.comparing.causes import value_text
+
+    of_artifacts = sheet.title == "artifacts"
+    columns, rows = ["stage" if of_artifacts else "", heads[0]], [[line.name] for line in sheet.lines]
+    if not sheet.changes:
+        columns += [heads[place] for place in places[1:]]
+        for row, line in zip(rows, sheet.lines, strict=True):
+            values = [line.values[place] for place in places]
+            row += [(value or "–") if of_artifacts else value_text(value) for value in values]
+        return Table(columns, rows)
+    most = _MOST_OF_A_WORD if len(heads) > _ROOMY or results().width < _WIDE else None
+    columns += [part for place in places[1:] for part in (heads[place], "change")]
+    for row, line in zip(rows, sheet.lines, strict=True):
+        row.append(_metric(line.values[0], most))
+        for value in (line.values[place] for place in places[1:]):
+            row += [_metric(value, most), change_text(line.values[0], value)]
+    return Table(columns, rows, right=columns[1:])
+
+
+def _metric(value: Any, most: int | None) -> str:
+    """Return a metric; of words, and only of words, at most so many characters."""
+    cut = most is not None and isinstance(value, str) and len(value) > most
+    return f"{value[: most - 1]}…" if most and cut else number(value)
 
 
 def _tokenizers(loaded: "Mapping[str, Tokenizer]", texts: "Texts", parallel: Sequence[str]) -> Answer:
@@ -123,76 +215,65 @@ def _tokenizers(loaded: "Mapping[str, Tokenizer]", texts: "Texts", parallel: Seq
     from tokmill.tasks.audit.parity import read_parallel
     from tokmill.tasks.core.errors import AuditError
 
+    files = list[tuple[str, Path]]()
+    for option in parallel:
+        language, equals, path = option.partition("=")
+        if not equals or not Path(path).is_file():
+            raise UsageError(f"--parallel {option}: write LANGUAGE=FILE, with a file that exists")
+        files.append((language, Path(path)))
     try:
-        lines = read_parallel(once_each("--parallel", map(_named_file, parallel)))
+        lines = read_parallel(once_each("--parallel", files))
     except AuditError as error:
         raise UsageError(f"compare: {error}") from error
-    found = {
+    compared = {
         "tokenizers": compare_vocabularies(loaded),
         "texts": compare_texts(loaded, texts) if texts else [],
         "parity": compare_parity(loaded, lines, next(iter(lines))) if lines else [],
     }
-    return Answer(found, _shown(found))
+    return Answer(compared, _of_tokenizers(compared))
 
 
 def _named_text(option: str) -> tuple[str, str]:
     """Return the name of a text and its files, which may have `=` in their names."""
-    if Path(option).exists():
-        return Path(option).name, option
     name, _, files = option.partition("=")
-    return (
-        (name, files) if name and files else (Path(option.removeprefix("=")).name, option.removeprefix("="))
-    )
+    if Path(option).exists() or not (name and files):
+        option = option if Path(option).exists() else option.removeprefix("=")
+        return Path(option).name, option
+    return name, files
 
 
 def _text(name: str, files: str, column: str, megabytes: float) -> "tuple[Any, Any]":
     """Read the beginning of a text."""
     import numpy as np
 
-    from tokmill.tasks.formats.text.source_files import resolve_files
+    from tokmill.flows.profile.drafting import files_of
     from tokmill.tasks.formats.text.sources import SourceSpec
     from tokmill.tasks.vocabulary.report import batches
 
     spec = SourceSpec(files=[files], text_column=column)
-    found, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
-    data: list[Any] = []
+    data: list[Any] = [np.zeros(0, np.uint8)]
     ends, remaining = [0], min(megabytes, _MOST_MEGABYTES) * 1e6
-    for file in found:
-        for batch in batches(file.value, spec.read_options()):
-            number = min(len(batch.offsets) - 1, int(np.searchsorted(batch.offsets, max(0, remaining))))
-            data.append(batch.data[: batch.offsets[number]])
-            ends += (batch.offsets[1 : number + 1] + (ends[-1])).tolist()
-            remaining -= int(batch.offsets[number])
-    return (np.concatenate(data) if data else np.zeros(0, np.uint8), np.array(ends, np.int64))
+    for file in files_of(spec, name):
+        for batch in batches(file, spec.read_options()):
+            last = min(len(batch.offsets) - 1, int(np.searchsorted(batch.offsets, max(0, remaining))))
+            data.append(batch.data[: batch.offsets[last]])
+            ends += (batch.offsets[1 : last + 1] + (ends[-1])).tolist()
+            remaining -= int(batch.offsets[last])
+    return np.concatenate(data), np.array(ends, np.int64)
 
 
-class _NoDigests:
-    """For files that are read once and identify nothing."""
-
-    def digest(self, file: object) -> str:
-        """Return a digest that stands for any content."""
-        return "0" * 64
-
-
-def _named_file(option: str) -> tuple[str, Path]:
-    language, equals, path = option.partition("=")
-    if not equals or not Path(path).is_file():
-        raise UsageError(f"--parallel {option}: write LANGUAGE=FILE, with a file that exists")
-    return language, Path(path)
-
-
-def _shown(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Part]:
+def _of_tokenizers(compared: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Part]:
     head = ("tokenizer", "family", "tokens", "shared with the first")
     rows = []
-    for row in found["tokenizers"]:
+    for row in compared["tokenizers"]:
         share = row["shared_share"]
         shared = "–" if share is None else f"{row['num_shared']:,} ({percent(share, 1)})"
-        rows.append((row["tokenizer"], row["family"], f"{row['vocab_size']:,}", shared))
-    yield table(head, rows, right=head[2:])
-    for name in dict.fromkeys(row["text"] for row in found["texts"]):
-        yield from _of_text([row for row in found["texts"] if row["text"] == name])
-    if found["parity"]:
-        yield from _parity(found["parity"])
+        rows.append((row["tokenizer"], row["family"], row["vocab_size"], shared))
+    yield Table(head, rows, right=head[2:])
+    for name in dict.fromkeys(row["text"] for row in compared["texts"]):
+        yield from _of_text([row for row in compared["texts"] if row["text"] == name])
+    if compared["parity"]:
+        yield from _of_parity(compared["parity"])
 
 
 def _of_text(rows: list[Mapping[str, Any]]) -> Iterator[Part]:
@@ -204,45 +285,39 @@ def _of_text(rows: list[Mapping[str, Any]]) -> Iterator[Part]:
     rows.sort(key=lambda row: bool(row["lossy"]))  # those that lose text are apart, in the same order
     columns = [column for column in _COLUMNS if any(row[column] for row in rows)]
     cells = [
-        (f"{row['tokenizer']}{' (lossy)' if row['lossy'] else ''}", *(_cell(row, name) for name in columns))
+        (
+            f"{row['tokenizer']}{' (lossy)' if row['lossy'] else ''}",
+            *(_cell(row[name], name) for name in columns),
+        )
         for row in rows
     ]
     heads = [_COLUMNS[column] for column in columns]
-    yield table(("tokenizer", *heads), cells, right=heads)
+    yield Table(("tokenizer", *heads), cells, right=heads)
     if rows[-1]["lossy"]:
         yield "lossy: a part of the text is unknown, or comes back changed; what is lost costs no tokens"
 
 
-def _cell(row: Mapping[str, Any], column: str) -> str:
-    value = row[column]
+def _cell(value: float | None, column: str) -> str:
     if value is None:
         return "–"
     digits = 2 if column == "unknown_share" else 1
     return percent(value, digits) if column.endswith("_share") else f"{value:.3f}"
 
 
-def _parity(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+def _of_parity(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     names = list(dict.fromkeys(row["tokenizer"] for row in rows))
-    premiums = {(row["tokenizer"], row["language"]): row for row in rows}
     lossy = {row["tokenizer"] for row in rows if row["unknown_share"]}
-    languages = list(dict.fromkeys(row["language"] for row in rows))
-    cells = [
-        (language, *(_premium(premiums[name, language], name in lossy) for name in names))
-        for language in languages
-    ]
+    by_language: dict[str, list[str]] = {}
+    for row in rows:
+        mark = "*" if row["unknown_share"] or (row["gini"] is not None and row["tokenizer"] in lossy) else ""
+        premium = "–" if row["premium"] is None else f"{row['premium']:.2f}{mark}"
+        shown = premium if row["gini"] is None else f"Gini {row['gini']:.3f}{mark}"
+        by_language.setdefault(row["language"], []).append(shown)
     yield f"\npremium over {rows[0]['reference']}, on {counted(rows[0]['num_lines'], 'line')}"
-    yield table(("language", *names), cells, right=names)
+    yield Table(("language", *names), [(name, *cells) for name, cells in by_language.items()], right=names)
     if lossy:
         yield "* some of the text is unknown to this tokenizer, and lost; what is lost costs too little"
-    if len(languages) == 2:  # with the row over all
+    if len(by_language) == 2:  # with the row over all
         yield "there is one language alone, so there is nothing to compare it with"
     if any(row["premium"] is None and row["language"] != "all" for row in rows):
         yield f"–: {rows[0]['reference']} has no tokens, so there is nothing to measure premiums against"
-
-
-def _premium(row: Mapping[str, Any], lossy: bool) -> str:
-    if row["gini"] is not None:
-        return f"Gini {row['gini']:.3f}{'*' if lossy else ''}"
-    if row["premium"] is None:
-        return "–"
-    return f"{row['premium']:.2f}{'*' if row['unknown_share'] else ''}"

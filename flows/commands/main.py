@@ -1,9 +1,7 @@
 """The entry point of the command line; turns errors into messages and exit codes.
 
 Exit codes: 0 done, 1 a stage, an artifact or the machine failed, 2 wrong usage (an invalid profile, a name
-that does not exist), 130 interrupted, 143 terminated. An error is one block on standard error;
-`TOKMILL_DEBUG=1` adds the traceback. Commands import what they need when they are called, so that
-`tokmill --help` starts quickly.
+that does not exist), 130 interrupted, 143 terminated. `TOKMILL_DEBUG=1` adds the traceback to an error.
 """
 
 import io
@@ -16,8 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tokmill.flows.cli.app import FAILED, USAGE, app
-from tokmill.flows.cli.interruption import InterruptedCommandError
+from tokmill.flows.cli.app import FAILED, USAGE, InterruptedCommandError, app
 from tokmill.flows.cli.output import visible
 from tokmill.flows.errors import FlowError, ProfileError, UsageError
 from tokmill.flows.process import clear_frames, from_a_command
@@ -70,7 +67,7 @@ def _report(error: Exception) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     if isinstance(error, InterruptedCommandError):
-        return error.interruption.exit_code()
+        return error.exit_code()
     message, code = _message_and_code(error)
     typer.echo(_wrapped(visible(f"tokmill: {message}")), err=True)
     return code

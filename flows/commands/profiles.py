@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from rich.constrain import Constrain
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command
-from tokmill.flows.cli.output import Part, aside, print_parts, table
-from tokmill.flows.errors import UsageError
+from tokmill.flows.cli.output import Part, Table, aside, print_parts
+from tokmill.flows.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from tokmill.flows.profile.reference import Key
+    from tokmill.flows.profile.fields import Key
 
 
 @command(app, "tokmill profiles", "tokmill profiles --keys", "tokmill profiles pack", panel="More")
@@ -26,33 +26,31 @@ def profiles(
     keys: bool = Option(False, "--keys", help="List every key of a profile, with its meaning."),
 ) -> Answer:
     """List the shipped profiles, or the keys of a profile."""
-    from tokmill.flows.errors import suggestion
-    from tokmill.flows.profile import load_profile, shipped_folder, shipped_names
-    from tokmill.flows.profile.reference import profile_keys
+    from tokmill.flows.profile import Profile, load_profile, shipped_folder, shipped_names
+    from tokmill.flows.profile.fields import profile_keys
 
     if keys or section:
-        known = profile_keys()
+        known = profile_keys(Profile)
         wanted = [
             key for key in known if section in (None, key.section, key.section.strip("[").partition(".")[0])
         ]
         if not wanted:
-            hint = suggestion(
-                str(section), {key.section for key in known if key.section}, known_as="sections"
-            )
+            sections = {key.section for key in known if key.section}
+            hint = suggestion(str(section), sections, known_as="sections")
             raise UsageError(f"profiles: there is no section {section}{hint}")
         return Answer([vars(key) for key in wanted], _keys(wanted))
     loaded, folder = [load_profile(name) for name in shipped_names()], shipped_folder()
     rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
     return Answer(
         [{"path": str(folder / f"{one.name}.toml"), **one.resolved()} for one in loaded],
-        [table(("profile", "sources", "purpose"), rows, right=("sources",), wrap=True)],
+        [Table(("profile", "sources", "purpose"), rows, right=("sources",), wrap=True)],
     )
 
 
 def _keys(keys: "list[Key]") -> Iterator[Part]:
     for name, members in groupby(keys, key=lambda key: key.section):
         yield f"[{name}]" if name else "at the top"
-        made = Table.grid(padding=(0, 2))
+        made = Grid.grid(padding=(0, 2))
         made.add_column(style="cyan", no_wrap=True)
         made.add_column(ratio=1)
         for key in members:
@@ -106,9 +104,9 @@ def init(
     documents = [(one.name, document) for one in drafted for document in one.seen.documents]
     written = shlex.quote(str(path))
     parts: list[Part] = [
-        table(("source", "files", "format", "because"), rows, right=("files",), wrap=True),
+        Table(("source", "files", "format", "because"), rows, right=("files",), wrap=True),
         "",
-        table(("source", "a document begins with"), documents),
+        Table(("source", "a document begins with"), documents),
         f"\nwrote {path}\n\nnext:\n  tokmill plan {written}\n  tokmill run {written}",
     ]
     print_parts(parts)

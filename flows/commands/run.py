@@ -1,15 +1,16 @@
-"""`tokmill run`, `plan` and `vocab sweep`: run a profile, show what that would do, or try many tokenizers."""
+"""`tokmill run` and `plan`: run a profile, or show what that would do."""
 
+import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from typer import Option
+from rich.text import Text
 
-from tokmill.flows.cli.app import Answer, app, command, in_vocab
-from tokmill.flows.cli.interruption import keeping
+from tokmill.flows.cli.app import Answer, app, command, keeping
 from tokmill.flows.cli.options import (
     MemoryOption,
     NoPrefectOption,
@@ -22,15 +23,37 @@ from tokmill.flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Part, messages, notes, results, table
-from tokmill.flows.errors import UsageError
+from tokmill.flows.cli.output import (
+    Part,
+    Table,
+    called,
+    messages,
+    notes,
+    results,
+    shown_address,
+    shown_store,
+    warning,
+)
+from tokmill.flows.figures import counted, key_figures, outcome_words, span
+from tokmill.flows.results import by_group, wall_seconds
 
 if TYPE_CHECKING:
+    from tokmill.flows.results import RunResult, RunRow
     from tokmill.flows.run.events import Listener
-    from tokmill.tasks.sweep.stage import SweepSummary
+    from tokmill.flows.run.planning import PlanRow
+    from tokmill.tasks.core.stage import ArtifactRef
+    from tokmill.tasks.store import Store
 
-_WIDE = 100
-_N = TypeVar("_N", int, float)
+_PLACES = {
+    "packed": ("packed shards", ""),
+    "validation": ("validation shards", ""),
+    "tokenizer": ("tokenizer", ""),
+    "tokenizer_card": ("tokenizer card", "card.md"),
+    "card": ("data card", "card.md"),
+    "audit": ("audit", "summary.md"),
+}
+_DETAILS_SHOWN = 4
+_LEAST_HALVED = 16  # half of it is the least sequence length
 
 
 @command(
@@ -56,14 +79,12 @@ def run(
 
     Artifacts that are up to date are reused.
     """
-    from tokmill.flows.cli.summaries import run_document, run_parts
     from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run.machine import store_url, writable_store
+    from tokmill.flows.run.machine import store_url
 
     loaded = load_profile(profile, overrides or [])
     location = store_url(store, loaded.execution)
-    opened = writable_store(location)
     began = time.monotonic()
     with watched(location) as shown:
         result = api.run(
@@ -79,9 +100,13 @@ def run(
             reporter=shown,
         )
     seconds = time.monotonic() - began
-    again = _again(profile, overrides or [], until or [])
+    options = [("--set", override) for override in overrides or []] + [
+        ("--until", kind) for kind in until or []
+    ]
+    again = shlex.join([profile, *(word for option in options for word in option)])
     return Answer(
-        lambda: run_document(loaded.name, opened, result, seconds), run_parts(again, opened, result, seconds)
+        lambda: _document(loaded.name, result.store, result, seconds),
+        _parts(again, result.store, result, seconds),
     )
 
 
@@ -95,10 +120,127 @@ def watched(store: str) -> "Iterator[Listener]":
         yield shown
 
 
-def _again(profile: str, overrides: Sequence[str], until: Sequence[str]) -> str:
-    """The arguments of `tokmill run` that repeat this run."""
-    options = [("--set", override) for override in overrides] + [("--until", kind) for kind in until]
-    return shlex.join([profile, *(word for option in options for word in option)])
+def _document(profile: str, store: "Store", result: "RunResult", seconds: float) -> dict[str, Any]:
+    """Return the summary of a run as JSON: one entry per task, and the run's artifacts by kind."""
+    return {
+        "profile": profile,
+        "store": store.location,
+        "run_id": result.run_id,
+        "seconds": round(seconds, 3),
+        "num_tasks": len(result.rows),
+        "num_made": result.num_made,
+        "num_cached": result.num_cached,
+        "num_waited": result.num_waited,
+        "superseded": superseded_lines(store, result),
+        "artifacts": {kind: called(store, ref) for kind, ref in result.refs.items()},
+        "tasks": [
+            {
+                "task": row.task,
+                "artifact": called(store, row.ref),
+                "fingerprint": row.ref.fingerprint,
+                "cached": row.how == "cached",
+                "how": row.how,
+                "seconds": round(row.seconds, 3),
+                "metrics": dict(row.metrics),
+            }
+            for row in result.rows
+        ],
+    }
+
+
+def _parts(again: str, store: "Store", result: "RunResult", seconds: float) -> Iterator[Part]:
+    """Yield the outcome of each stage, the paths of the results, and the next commands.
+
+    `again` has the arguments of `tokmill run` that repeat the run.
+    """
+    yield _stages(store, result.rows)
+    for row in result.rows:
+        if "warnings" in row.metrics:  # of made and of cached artifacts
+            yield warning(f"{called(store, row.ref)}: {row.metrics['warnings']}")
+    yield from map(warning, superseded_lines(store, result))
+    waited = f", {result.num_waited} waited for" if result.num_waited else ""
+    made = f"{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}"
+    yield f"\n{made}, {span(seconds)} in all\n"
+    corpus = result.refs.get("ingested") or result.refs.get("corpus")  # with all documents that were read
+    num_bad = int(store.record(corpus).metrics.get("num_quarantined", 0)) if corpus else 0
+    places = {
+        words: shown_address(store, result.refs[kind], file)
+        for kind, (words, file) in _PLACES.items()
+        if kind in result.refs
+    }
+    if corpus and num_bad:
+        listed = shown_address(store, corpus, "quarantine.parquet")
+        places["quarantine"] = f"{listed} ({counted(num_bad, 'document')})"
+    if places:
+        yield places
+        yield ""
+    steps = _next_steps(again, store, result, corpus if num_bad else None)
+    if max(map(len, steps)) + max(map(len, steps.values())) < results().width - 1:
+        yield steps
+        return
+    for step, what in steps.items():  # the comment above it, if the terminal is too narrow
+        yield Text(f"# {what}", style="dim")
+        yield step
+
+
+def superseded_lines(store: "Store", result: "RunResult") -> list[str]:
+    """Return one line for each result that a takedown superseded, with the artifact that replaces it."""
+    gone = store.superseded()
+    return [
+        f"{called(store, ref)} is superseded by {', '.join(gone[ref.fingerprint])}, "
+        "without the documents that were taken down"
+        for ref in result.refs.values()
+        if ref.fingerprint in gone
+    ]
+
+
+def _stages(store: "Store", rows: "Sequence[RunRow]") -> Table:
+    lines = []
+    for group, members in by_group(rows).items():
+        made = [row for row in members if row.how == "made"]
+        ways = Counter(row.how for row in members)
+        outcome = outcome_words({"made": len(made), "cached": ways["cached"], "waited for": ways["waited"]})
+        alone = group == members[0].task
+        artifact = called(store, members[0].ref) if alone else counted(len(members), "shard")
+        figures = key_figures(members[0].ref.kind, members[0].metrics) if alone else ""
+        seconds = span(wall_seconds(made)) if made else ""
+        style = "green" if made else "cyan"
+        lines.append((group, artifact, Text(outcome, style=style), seconds, Text(figures, style="dim")))
+    return Table(("stage", "artifact", "result", "time", "key figures"), lines, right=("time",))
+
+
+def _next_steps(
+    again: str, store: "Store", result: "RunResult", quarantined: "ArtifactRef | None"
+) -> Mapping[str, str]:
+    """Return commands about the versions that this run has; those of another may be newer."""
+    from tokmill.flows.run.machine import open_store, store_url
+
+    refs = result.refs
+    named = {kind: called(store, ref) for kind, ref in refs.items()}
+    # A command without --store uses TOKMILL_STORE or the default.
+    usual = open_store(store_url(None)).root == store.root
+    option = "" if usual else f" --store {shlex.quote(shown_store(store))}"
+    steps = {}
+    if not {"card", "packed", "tokenizer"} & {*refs}:  # a part of the DAG
+        last = [name for kind, name in named.items() if kind not in ("ingested", "validation")][-1]
+        steps[f"tokmill show {last}{option}"] = "its record, and what it was made from"
+    if quarantined:
+        bad = called(store, quarantined)
+        steps[f"tokmill show {bad}{option}"] = "the quarantined documents, with reasons"
+    if "card" in refs:
+        steps[f"tokmill show {named['card']} --read{option}"] = "the composition of the data"
+    if "packed" in refs:
+        steps[f"tokmill lineage {named['packed']}{option}"] = "everything it was made from"
+    if "tokenizer" in refs:
+        encode = f'tokmill encode --tokenizer {named["tokenizer"]}{option} "some text"'
+        steps[encode] = "token ids of a text"
+    if "packed" in refs and store.record(refs["mixture"]).params.get("schedule_unit") != "steps":
+        length = int(store.record(refs["packed"]).metrics["sequence_length"])
+        shorter = length // 2 if length >= _LEAST_HALVED else length * 2
+        others = re.sub(r" --set pack\.sequence_length=\S+", "", again)
+        repack = f"tokmill run {others} --set pack.sequence_length={shorter}{option}"
+        steps[repack] = f"sequences of {shorter:,}; the rest is cached"
+    return steps
 
 
 @command(
@@ -115,103 +257,45 @@ def plan(
     until: UntilOption = None,
 ) -> Answer:
     """Show what a run would make, what is cached, and what changed."""
-    from tokmill.flows.cli.summaries import planned
     from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run.machine import Machine, open_store
+    from tokmill.flows.run.machine import open_store, store_url
 
     loaded = load_profile(profile, overrides or [])
-    machine = Machine.of(loaded.execution, store=store, rehash=rehash)
-    opened = open_store(machine.store)
-    rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=notes)
+    opened = open_store(store_url(store, loaded.execution))
+    rows = api.plan(loaded, until=until or (), store=opened, rehash=rehash, reporter=notes)
     return planned(loaded.name, opened, rows)
 
 
-@command(
-    in_vocab,
-    "tokmill vocab sweep quickstart --vocab-size 1000,2000,4000",
-    "tokmill vocab sweep own.toml --vocab-size 8000,16000 --temperature 1,3.3 --family byte_bpe,unigram",
-    "tokmill vocab sweep own.toml --vocab-size 32000,64000 --d-model 4096 --num-layers 32 --json",
-)
-def sweep(
-    profile: ProfileArgument,
-    vocab_size: str | None = Option(None, metavar="N,…", help="Sizes to try.", show_default="the profile's"),
-    temperature: str | None = Option(None, metavar="T,…", help="Temperatures.", show_default="the profile's"),
-    family: str | None = Option(None, metavar="NAME,…", help="Families.", show_default="the profile's"),
-    d_model: int = Option(2048, min=1, help="Width of the model."),
-    num_layers: int = Option(24, min=1, help="Layers of the model."),
-    context: int = Option(4096, min=1, help="Tokens in the model's context."),
-    tied: bool = Option(False, "--tied", help="The output layer has the parameters of the embedding."),
-    tolerance: float = Option(0.02, min=0, help="The share that a fairer tokenizer may cost more."),
-    only_plan: bool = Option(False, "--plan", help="Show what would be made, and make nothing."),
-    overrides: SetOption = None,
-    store: StoreOption = None,
-    workers: WorkersOption = None,
-    memory: MemoryOption = None,
-    no_prefect: NoPrefectOption = False,
-) -> Answer:
-    """Train tokenizers over a grid, compare them, and recommend one.
-
-    The grid has families, temperatures and vocabulary sizes.
-    """
-    from tokmill.flows.cli.summaries import planned
-    from tokmill.flows.library import api
-    from tokmill.flows.profile import load_profile
-    from tokmill.flows.run.machine import open_store, store_url, writable_store
-    from tokmill.flows.run.sweeping import model_of
-    from tokmill.tasks.sweep.stage import SweepSummary
-
-    request: dict[str, Any] = {
-        "vocab_sizes": _numbers("--vocab-size", vocab_size, int),
-        "temperatures": _numbers("--temperature", temperature, float),
-        "families": _words("--family", family),
-        "model": model_of(
-            d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance
-        ),
+def planned(profile: str, store: "Store", rows: "Sequence[PlanRow]") -> Answer:
+    """Return which tasks would run, which are cached, and the fields that differ."""
+    num_cached = sum(row.action == "cached" for row in rows)
+    names = ("task", "name", "action", "reason", "details")
+    document = {
+        "profile": profile,
+        "store": store.location,
+        "num_cached": num_cached,
+        "num_to_run": len(rows) - num_cached,
+        "tasks": [{name: getattr(row, name) for name in names} for row in rows],
     }
-    loaded = load_profile(profile, overrides or [])
-    location = store_url(store, loaded.execution)
-    if only_plan:
-        opened = open_store(location)
-        rows = api.plan_sweep(loaded, **request, store=opened.location, reporter=notes)
-        return planned(loaded.name, opened, rows)
-    opened = writable_store(location)
-    settings: dict[str, Any] = {"workers": workers, "memory": memory, "prefect": not no_prefect}
-    with watched(location) as shown:
-        result = api.sweep(loaded, **request, **settings, store=location, reporter=shown)
-    ref = result.refs["sweep"]
-    summary, reference = SweepSummary.open(opened.path(ref)), opened.record(ref).reference
-    return Answer(
-        {"artifact": reference, **summary.model_dump(mode="json")},
-        _shown(summary, reference, f"{result.num_made} of {len(result.rows)} tasks made"),
-    )
-
-
-def _shown(summary: "SweepSummary", reference: str, made: str) -> Iterator[Part]:
-    from tokmill.tasks.sweep.stage import LOSSY, SHOWN, as_table
-
-    narrow = {name: head for name, head in SHOWN.items() if not name.startswith("embedding")}
-    heads, rows = as_table(summary, SHOWN if results().width >= _WIDE else narrow)
-    yield table(heads, rows, right=heads[1:-1])
-    if any(row["lossy"] for row in summary.cells):
-        yield f"\n{LOSSY}"
-    if summary.text == "training":
-        yield "\nmeasured on the text that was trained on; a profile with [holdout] measures other text"
-    yield f"\nrecommended: {summary.recommended or '–'}\n{summary.reason}"
-    yield from (f"  {change}" for change in summary.changes)
-    yield f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves"
-
-
-def _words(option: str, text: str | None) -> Sequence[str]:
-    """Return the words between commas; none without the option."""
-    parts = [] if text is None else [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise UsageError(f"{option} {text!r}: a word beside a comma is missing; write a,b or leave it out")
-    return parts
-
-
-def _numbers(option: str, text: str | None, kind: type[_N]) -> list[_N]:
-    try:
-        return [kind(part.replace("_", "")) for part in _words(option, text)]
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: write numbers with commas between, e.g. 8000,16000") from error
+    line = f"everything is up to date: {num_cached} tasks cached"
+    if num_cached < len(rows):
+        num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
+        num_sure = len(rows) - num_cached - num_waiting
+        more = " or more" if any(row.task.endswith("[…]") for row in rows) else ""
+        them = "it" if num_sure == 1 else "them"
+        waiting = f", and so may {num_waiting}{more} that wait for {them}" if num_waiting else ""
+        line = f"{num_sure} would run{waiting}; {num_cached} cached"
+    lines: list[tuple[str | Text, ...]] = []
+    for group, members in by_group(rows).items():
+        running = [row for row in members if row.action == "run"]
+        outcome = outcome_words({"run": len(running), "cached": len(members) - len(running)})
+        shards = "" if group == members[0].task else counted(len(members), "shard")
+        reason = Text(running[0].reason if running else "", style="dim")
+        lines.append((group, shards, Text(outcome, style="yellow" if running else "cyan"), reason))
+        details = list(dict.fromkeys(detail for row in running for detail in row.details))
+        lines += [("", "", "", f"  {detail}") for detail in details[:_DETAILS_SHOWN]]
+        if len(details) > _DETAILS_SHOWN:
+            lines.append(("", "", "", Text(f"  … and {len(details) - _DETAILS_SHOWN} more", style="dim")))
+    table = Table(("stage", "shards", "action", "why"), lines, right=("shards",))
+    return Answer(document, [table, f"\n{line} in {shown_store(store)}"])

@@ -1,41 +1,56 @@
-"""`tokmill runs`: the runs of a store, listed, shown, tagged, annotated, reproduced and bundled."""
+"""`tokmill runs`: the runs of a store, listed, shown, tagged and annotated."""
 
-import tempfile
-from collections import Counter
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.text import Text
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import Answer, command, in_runs, printing
-from tokmill.flows.cli.lookup import columns_named, existing_store, find_run, moment_since, order_by
-from tokmill.flows.cli.options import DEFAULT, ExistingStore, MemoryOption, StoreOption, WorkersOption
-from tokmill.flows.cli.output import Part, aside, messages, require_new, table
+from tokmill.flows.cli.app import Answer, app, command, examples, printing
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, StoreOption, existing_store, find_run
+from tokmill.flows.cli.output import Part, Table, aside, sections
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import counted, size
+from tokmill.flows.figures import counted, outcome_words, size, span
+from tokmill.flows.results import by_group
+from tokmill.tasks.core.markdown import number
 
 if TYPE_CHECKING:
-    from tokmill.flows.reproduce.reproduction import Reproduction
-    from tokmill.flows.reproduce.subject import Subject
-    from tokmill.tasks.store import Run, Store
-    from tokmill.tasks.store.references import Row
+    from tokmill.flows.library.runs import RunList
+    from tokmill.tasks.store import Run, RunArtifact, Store
+    from tokmill.tasks.store.runs import Attempt, Remark
 
-Action: TypeAlias = Literal["tag", "untag", "note"]
 RunArgument = Annotated[
     str, Argument(metavar="RUN", help="`latest`, an id or its beginning, a name, or an artifact of the run.")
 ]
-SubjectArgument = Annotated[
-    str, Argument(metavar="RUN|ARTIFACT", help="A run, or an artifact, also one that was removed.")
-]
-LookInOption = Annotated[
-    list[str] | None,
-    Option(metavar="FOLDER|URL", help="Look here for inputs that are gone from their places; repeatable."),
-]
 _SHOWN = 30
 _NAMED = 8
-_FILES_SHOWN = 5
+_STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}
+_WORDS = {
+    "command": "at the command line",
+    "library": "from Python",
+    "page": "at the Prefect UI",
+    "program": "by a request to the server",
+    "schedule": "by the schedule of",
+    "automation": "by the automation",
+    "deployment": "through the deployment",
+    "retry": "as a retry",
+    "resume": "when it was resumed",
+}
+
+in_runs = typer.Typer(
+    invoke_without_command=True,
+    help="List runs; show, tag, note, reproduce or bundle one.",
+    epilog=examples(
+        "tokmill runs --experiment temperature",
+        "tokmill runs --sort bytes_per_token --best 3",
+        "tokmill runs show latest",
+        "tokmill runs tag latest winner",
+    ),
+)
+app.add_typer(in_runs, name="runs")
 
 
 @in_runs.callback()
@@ -65,47 +80,78 @@ def list_runs(
     """List the runs of the store, the latest first; failed ones, too."""
     if context.invoked_subcommand is not None:
         return None
+    from tokmill.flows.library.runs import find_runs
     from tokmill.tasks.store.references import RunFilter
-    from tokmill.tasks.store.references import list_runs as listed
 
     if best is not None and sort == "started":
         raise UsageError("runs: --best needs --sort, e.g. --sort bytes_per_token --best 3")
     opened = existing_store(store)
-    by, *columns = columns_named(opened, [sort, *(show or [])])
-    where = RunFilter(state, profile, experiment, tag, moment_since(since), attempts)
-    order, most = order_by(by, lowest=lowest, best=best is not None), best or limit
-    rows = listed(
-        opened.catalog, where, [by, *columns], order, most + 1 if most else None, complete=bool(best)
-    )
-    found = rows[:most] if most else rows
+    where = RunFilter(state, profile, experiment, tag, since, attempts)
+    one_more = limit + 1 if limit else None  # to say that there are more
+    runs = find_runs(opened, where, sort, show or [], best=best, lowest=lowest, most=one_more)
+    most = best or limit or None
+    return Answer(runs.rows[:most], _listing(opened, runs, where.__dict__, most, attempts=attempts))
 
-    def parts() -> Iterator[Part]:
-        from tokmill.flows.cli.runs import runs_table
 
-        lost = order.lost
-        added = lost and lost not in columns and any(row["values"][lost.label] for row in found)
-        yield runs_table(
-            opened, found, [by, *columns, *([lost] if lost and added else [])], attempts=attempts
+def _listing(
+    store: "Store", runs: "RunList", where: Mapping[str, Any], most: int | None, *, attempts: bool
+) -> Iterator[Part]:
+    """Yield one line per run, with the values of the columns; without tags if none has any."""
+    from tokmill.tasks.store.references import short_ids
+
+    rows, lost = runs.rows[:most], runs.order.lost
+    columns = [column for column in runs.columns if column.of != "field"]
+    if lost and lost not in columns and any(row["values"][lost.label] for row in rows):
+        columns.append(lost)
+    shown = [column.label for column in columns]
+    last = [name.rpartition(".")[2] for name in shown]
+    heads = [short if last.count(short) == 1 else name for name, short in zip(shown, last, strict=True)]
+    groups = [name for name in ("experiment", "tags") if any(row[name] for row in rows)]
+    lines = []
+    for run, row in zip(short_ids(store, [row["run_id"] for row in rows]), rows, strict=True):
+        made = row["num_made"] + row["num_waited"]
+        about = {"experiment": row["experiment"] or "", "tags": " ".join(row["tags"])}
+        lines.append(
+            (
+                f"{run} #{row['attempt']}" if attempts else run,
+                row["name"],
+                _state(row["state"]),
+                _minute(row["started"]),
+                "" if row["seconds"] is None else span(row["seconds"]),
+                f"{made}/{made + row['num_cached']}",
+                *(number(row["values"][name]) for name in shown),
+                *(about[name] for name in groups),
+            )
         )
-        if not found:
-            named = {"experiment": experiment, "tag": tag, "profile": profile}
-            aside(_why_none(listed(opened.catalog), named))
-        if best is None and len(rows) > len(found):
-            aside(f"more than {most} runs; --limit 0 lists all")
+    head = ["run", "name", "state", "began (UTC)", "took", "made", *heads, *groups]
+    yield Table(head, lines, right=("took", "made", *heads))
+    if not rows:
+        aside(_why_none(store, where))
+    if len(runs.rows) > len(rows):
+        aside(f"more than {most} runs; --limit 0 lists all")
 
-    return Answer(found, parts())
 
-
-def _why_none(every: Sequence["Row"], named: Mapping[str, str | None]) -> str:
+def _why_none(store: "Store", where: Mapping[str, Any]) -> str:
     """Say which names the runs have, if none of them has the requested one."""
-    for what, asked in named.items():
+    from tokmill.tasks.store.references import list_runs as listed
+
+    every = listed(store.catalog)
+    for what in ("experiment", "tag", "profile"):
         had = (row["tags"] if what == "tag" else [row[what]] for row in every)
         names = sorted({name for each in had for name in each if name})
-        if asked is not None and asked not in names:
+        if where[what] is not None and where[what] not in names:
             more = ", …" if len(names) > _NAMED else ""
             known = f"runs have {', '.join(names[:_NAMED])}{more}" if names else "none has one"
-            return f"no run has the {what} {asked!r}; {known}"
+            return f"no run has the {what} {where[what]!r}; {known}"
     return "no run is like that" if every else "the store has no runs"
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, "red"))
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
 
 
 @command(in_runs, "tokmill runs show latest", "tokmill runs show 5f0c2a --json", name="show")
@@ -115,10 +161,154 @@ def show_run(
     store: ExistingStore = DEFAULT,
 ) -> Answer:
     """Show a run: who started it, its inputs, stages and metrics."""
-    from tokmill.flows.cli.runs import run_document, run_sheet
+    record = find_run(store, run)
+    remarks = _remarks_on(store, record.run_id)
+    stages = {stage: _stage(items) for stage, items in by_group(record.artifacts).items()}
+    document = {
+        **record.model_dump(mode="json"),
+        "tags": _tags_now(record, remarks),
+        "remarks": [remark.model_dump(mode="json", exclude={"run_id"}) for remark in remarks],
+        "stages": [{"stage": stage, **figures} for stage, figures in stages.items()],
+    }
+    return Answer(document, _sheet(record, remarks, every_parameter=parameters))
 
-    found = find_run(store, run)
-    return Answer(lambda: run_document(store, found), run_sheet(store, found, every_parameter=parameters))
+
+def _remarks_on(store: "Store", run_id: str) -> "list[Remark]":
+    """Return the tags and notes that a run got after its start, the oldest first."""
+    from tokmill.tasks.store.runs import read_remark, remark_paths
+
+    paths = remark_paths(store.layout, run_id)
+    return sorted((read_remark(path) for path in paths), key=lambda remark: remark.moment)
+
+
+def _tags_now(run: "Run", remarks: "Sequence[Remark]") -> list[str]:
+    latest = dict.fromkeys(run.tags, "tag") | {
+        remark.text: remark.action for remark in remarks if remark.action != "note"
+    }
+    return sorted(tag for tag, action in latest.items() if action == "tag")
+
+
+def _sheet(run: "Run", remarks: "Sequence[Remark]", *, every_parameter: bool) -> Iterator[Part]:
+    """Yield a run's record for people, section by section."""
+    from tokmill.tasks.store.rows import flat
+
+    yield Text(run.name or run.profile, style="bold")
+    words = {"note": "", "tag": "tagged ", "untag": "no longer tagged "}
+    notes = {_minute(run.started): run.notes} if run.notes else {}
+    for each in remarks:
+        who = f" {each.user}" if each.user else ""
+        notes[f"{each.moment[:19].replace('T', ' ')}{who}"] = f"{words[each.action]}{each.text}"
+    inputs = [
+        (
+            *(each.role, each.name if each.kind is None else f"{each.kind}/{each.name}", each.num_files),
+            *("" if each.num_bytes is None else size(each.num_bytes), each.digest[:12], each.origin),
+        )
+        for each in run.inputs
+    ]
+    earlier = [
+        (
+            *(str(index), each.state, _minute(each.started)),
+            outcome_words({"made": each.num("made"), "cached": each.num("cached")}) if each.artifacts else "",
+            *(_started(each), each.message),
+        )
+        for index, each in enumerate(run.earlier, 1)
+    ]
+    attempt_heads = ("attempt", "state", "began (UTC)", "artifacts", "started", "message")
+    input_heads = ("role", "name", "files", "size", "digest", "from")
+    yield from sections(
+        {
+            "": _head(run, _tags_now(run, remarks)),
+            "notes": notes,
+            "overrides": {
+                each.field: f"{_text(each.before)} → {_text(each.after)}" for each in run.overrides
+            },
+            "parameters": {name: _text(value) for name, value in flat(run.parameters)}
+            if every_parameter
+            else {},
+            "inputs": Table(input_heads, inputs, right=("files", "size")),
+            "stages": _stages(run),
+            "metrics": {name: number(value) for name, value in run.metrics.items()},
+            "earlier attempts": Table(attempt_heads, earlier, wrap=True),
+        }
+    )
+
+
+def _head(run: "Run", tags: Sequence[str]) -> Mapping[str, str | Text]:
+    made, machine = run.provenance, run.machine
+    dirty = f" with changes {(made.dirty_digest or '')[:12]}".rstrip() if made.git_dirty else ""
+    about = [
+        machine.host,
+        counted(machine.cores, "core") if machine.cores else "",
+        size(machine.memory_bytes) if machine.memory_bytes else "",
+        f"{machine.runner} × {machine.workers}" if machine.runner else "",
+    ]
+    took = ""
+    if run.ended is not None:
+        ended, began = (datetime.fromisoformat(moment) for moment in (run.ended, run.started))
+        took = f", {span((ended - began).total_seconds())}"
+    entries: Mapping[str, str | Text] = {
+        "run": run.run_id,
+        "state": _state(run.state) + (f": {run.message}" if run.message else ""),
+        "began": f"{run.started[:19].replace('T', ' ')} UTC{took}",
+        "started": _started(run),
+        "page": run.url or "",
+        "profile": run.profile,
+        "experiment": run.experiment,
+        "tags": " ".join(tags),
+        "code": f"tokmill {made.packages.get('tokmill', '')} {(made.git_commit or '')[:12]}{dirty}",
+        "machine": ", ".join(filter(None, about)),
+        "python": f"{made.python}, {counted(len(run.packages), 'package')}" if run.packages else made.python,
+        "peak memory": size(run.peak_bytes) if run.peak_bytes else "",
+    }
+    return {name: value for name, value in entries.items() if str(value).strip()}
+
+
+def _started(attempt: "Attempt") -> str:
+    by = attempt.started_by
+    named = f" {by.detail}" if by.how in {"schedule", "automation", "deployment"} and by.detail else ""
+    line = f": {by.detail}" if by.how in {"command", "library"} and by.detail else ""
+    who = f" by {by.user}" if by.user else ""
+    return f"{_WORDS.get(by.how, by.how)}{named}{who}{line}".strip()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "unset"
+    return number(value) if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
+
+
+def _stage(items: "Sequence[RunArtifact]") -> dict[str, Any]:
+    """Return what became of a stage: how often, in how many seconds of all its tasks, in what memory."""
+    times = [each.seconds for each in items if each.seconds is not None]
+    ways = [each.how for each in items]
+    return {
+        **{f"num_{how}": ways.count(how) for how in ("made", "cached", "waited")},
+        "seconds": round(sum(times), 3) if times else None,
+        "peak_bytes": max((each.peak_bytes for each in items if each.peak_bytes is not None), default=None),
+    }
+
+
+def _stages(run: "Run") -> Table:
+    lines = []
+    for stage, items in by_group(run.artifacts).items():
+        figures, ref, alone = _stage(items), items[0].ref, len(items) == 1
+        ways = {
+            "made": figures["num_made"],
+            "cached": figures["num_cached"],
+            "waited for": figures["num_waited"],
+        }
+        lines.append(
+            (
+                stage,
+                f"{ref.kind}/{ref.name}" if alone else counted(len(items), "artifact"),
+                ref.content_digest[:12] if alone else "",
+                outcome_words(ways),
+                "" if figures["seconds"] is None else span(figures["seconds"]),
+                "" if figures["peak_bytes"] is None else size(figures["peak_bytes"]),
+            )
+        )
+    head = ("stage", "artifact", "content", "result", "task time", "peak memory")
+    return Table(head, lines, right=("task time", "peak memory"))
 
 
 @command(in_runs, "tokmill runs tag latest winner", "tokmill runs tag 5f0c2a bad --remove", name="tag")
@@ -129,11 +319,9 @@ def tag_run(
     store: ExistingStore = DEFAULT,
 ) -> str:
     """Tag a run, by which it can be listed; tags change no artifact."""
-    from tokmill.flows.cli.runs import remarks_on, tags_now
-
-    found = _annotated(store, run, "untag" if remove else "tag", tags)
-    now = tags_now(found, remarks_on(store, found.run_id))
-    return f"{found.run_id} ({found.name or found.profile}) is tagged {', '.join(now) or 'with nothing'}"
+    record = _annotated(store, run, "untag" if remove else "tag", tags)
+    now = ", ".join(_tags_now(record, _remarks_on(store, record.run_id)))
+    return f"{record.run_id} ({record.name or record.profile}) is tagged {now or 'with nothing'}"
 
 
 @command(in_runs, "tokmill runs note latest 'the crawl of May was incomplete'", name="note")
@@ -143,11 +331,13 @@ def note_run(
     store: ExistingStore = DEFAULT,
 ) -> str:
     """Add a note to a run."""
-    found = _annotated(store, run, "note", [text])
-    return f"{found.run_id} ({found.name or found.profile}) is noted"
+    record = _annotated(store, run, "note", [text])
+    return f"{record.run_id} ({record.name or record.profile}) is noted"
 
 
-def _annotated(store: "Store", run: str, action: "Action", texts: Sequence[str]) -> "Run":
+def _annotated(
+    store: "Store", run: str, action: Literal["tag", "untag", "note"], texts: Sequence[str]
+) -> "Run":
     from tokmill.tasks.core.errors import StoreError
     from tokmill.tasks.store.runs import check_remark
 
@@ -156,107 +346,7 @@ def _annotated(store: "Store", run: str, action: "Action", texts: Sequence[str])
             check_remark(action, text)
     except StoreError as error:
         raise UsageError(str(error)) from error
-    found = find_run(store, run)
+    record = find_run(store, run)
     for text in texts:
-        store.catalog.annotate(found.run_id, action, text)
-    return found
-
-
-@command(
-    in_runs,
-    "tokmill runs reproduce latest",
-    "tokmill runs reproduce tokenizer/quickstart@v1 --into again",
-    "tokmill runs reproduce packed/quickstart --look-in /archive/texts",
-    "tokmill runs reproduce winner.bundle --into again",
-)
-def reproduce(
-    subject: str = Argument(..., metavar="RUN|ARTIFACT|BUNDLE", help="A run, an artifact, or a bundle."),
-    into: Path | None = Option(
-        None,
-        metavar="DIR",
-        help="Make it in this folder, which is then a store.",
-        show_default="a temporary folder, removed in the end",
-    ),
-    look_in: LookInOption = None,
-    store: StoreOption = None,
-    workers: WorkersOption = None,
-    memory: MemoryOption = None,
-) -> Answer:
-    """Make artifacts again from their records, and compare digests."""
-    from tokmill.flows.cli.progress import display
-    from tokmill.flows.reproduce.bundle import is_bundle, open_bundle
-    from tokmill.flows.reproduce.inputs import explanation_in
-    from tokmill.flows.reproduce.reproduction import reproduce as made_again
-    from tokmill.flows.run.machine import cores, memory_of
-
-    with display(messages()) as shown, tempfile.TemporaryDirectory(prefix="tokmill-bundle-") as unpacked:
-        how: dict[str, Any] = {"look_in": tuple(look_in or ()), "workers": workers or cores()}
-        how |= {"memory_bytes": memory_of(memory), "reporter": shown}
-        if is_bundle(subject):
-            kept = Path(unpacked) if into is None else into / ".cache" / "bundled"
-            bundle = open_bundle(Path(subject), kept)
-            done = made_again(bundle.subject, into, given=bundle.inputs, **how)
-        else:
-            opened, known = _in_store(subject, store)
-            done = made_again(known, into, explain=explanation_in(opened), **how)
-    return Answer(done.to_json, _reproduced(done, into), failed=not done.is_equal)
-
-
-def _in_store(reference: str, store: str | None) -> "tuple[Store, Subject]":
-    from tokmill.flows.reproduce.subject import subject_in
-
-    try:
-        opened = existing_store(store)
-        return opened, subject_in(opened, reference, removed=True)
-    except UsageError as error:
-        if not Path(reference).is_file():
-            raise
-        raise UsageError(
-            f"{reference} is not a bundle, or its end is missing: copy it again, or use `tokmill runs bundle`"
-        ) from error
-
-
-def _reproduced(done: "Reproduction", into: Path | None) -> Iterator[Part]:
-    number = Counter(each.verdict for each in done.compared)
-    every = f"{len(done.compared):,} artifacts{f' in {done.store}' if into else ''}"
-    yield f"{done.subject.name}: of {every}, {number['equal']:,} came out equal"
-    run = done.subject.run
-    if run is not None and run.state != "completed":
-        yield f"the run is recorded as {run.state}; these are the artifacts that it had by then"
-    if done.failure:
-        yield f"{number['not made']:,} were not made: {done.failure}"
-    if number["differs"]:
-        yield f"{number['differs']:,} differ, which begins with:"
-    for each in done.compared:
-        if each.reasons:
-            more = f" and {len(each.files) - _FILES_SHOWN} more" if len(each.files) > _FILES_SHOWN else ""
-            yield f"\n{each.record.reference}: {', '.join(each.files[:_FILES_SHOWN])}{more}"
-            yield from (f"  {reason}" for reason in each.reasons)
-
-
-@command(
-    in_runs,
-    "tokmill runs bundle latest -o winner.bundle",
-    "tokmill runs bundle packed/quickstart@v1 -o packed.bundle --with-inputs",
-)
-def bundle(
-    subject: SubjectArgument,
-    output: Path = Option(..., "--output", "-o", metavar="FILE", help="Write this file, a new one."),
-    with_inputs: bool = Option(False, "--with-inputs", help="Include inputs from outside the store."),
-    look_in: LookInOption = None,
-    store: ExistingStore = DEFAULT,
-) -> Answer:
-    """Write records, and inputs on request, into one file to reproduce."""
-    from tokmill.flows.reproduce.bundle import write_bundle
-    from tokmill.flows.reproduce.subject import subject_in
-
-    require_new("bundle", output)
-    known = subject_in(store, subject, removed=True)
-    about = write_bundle(known, output, with_inputs=with_inputs, look_in=tuple(look_in or ()))
-    inputs = f"with {counted(len(about.inputs), 'input')}" if with_inputs else "without inputs"
-    num_bytes, artifacts = size(output.stat().st_size), counted(len(about.targets), "artifact")
-    parts: list[Part] = [f"{about.subject}, {artifacts}, {inputs}: {output} ({num_bytes})"]
-    if not with_inputs:
-        rows = [[one.source, one.name, one.origin] for one in about.inputs]
-        parts.append(table(("source", "needs", "was"), rows))
-    return Answer(about, parts)
+        store.catalog.annotate(record.run_id, action, text)
+    return record

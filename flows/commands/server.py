@@ -1,8 +1,9 @@
-"""`tokmill up`, `tokmill server deploy` and `work`: start a Prefect server, feed one, and take its runs."""
+"""`tokmill up`, `doctor`, `server deploy` and `work`: a Prefect server, and what all of it needs."""
 
 import os
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +11,12 @@ from typer import Option
 
 from tokmill.flows.cli.app import Answer, app, command, in_server
 from tokmill.flows.cli.options import StoreOption
-from tokmill.flows.cli.output import messages, say, visible
+from tokmill.flows.cli.output import Part, messages, say, visible
+from tokmill.flows.figures import counted
 from tokmill.flows.prefect.settings import PRIVATE, prepare, prepare_terminal_run, require_prefect_home
 
 if TYPE_CHECKING:
+    from tokmill.flows.doctor import report
     from tokmill.flows.profile.served import ServedFolder
 
 AllowProfilesOption = Annotated[
@@ -26,9 +29,7 @@ def up(
     store: StoreOption = None,
     host: str = Option("127.0.0.1", help="Address to listen on."),
     port: int = Option(4200, min=1, max=65535, help="TCP port to listen on."),
-    allow_host: list[str] | None = Option(
-        None, metavar="NAME", help="Another name of the server; repeatable."
-    ),
+    allow_host: list[str] | None = Option(None, metavar="NAME", help="Another server name; repeatable."),
     allow_profiles: AllowProfilesOption = False,
 ) -> None:
     """Serve this folder: a Prefect server, a worker and a deployment.
@@ -50,19 +51,63 @@ def up(
 
 
 @command(
+    app,
+    "tokmill doctor",
+    "tokmill doctor --store s3://team/store",
+    "PREFECT_API_URL=http://prefect.example.org/api tokmill doctor --no-speed",
+    "tokmill doctor --free",
+    "tokmill doctor --json",
+)
+def doctor(
+    store: StoreOption = None,
+    speed: bool = Option(True, "--speed/--no-speed", help="Measure the kernels for five seconds."),
+    free: bool = Option(False, "--free", help="End dead runs and remove dead workers there."),
+) -> Answer:
+    """Check versions, machine, speed, store and Prefect server.
+
+    The exit code is 1 if something does not work.
+    """
+    from tokmill.flows.doctor.report import look_at_installation
+    from tokmill.flows.doctor.stores import look_at_machine, look_at_store
+    from tokmill.flows.prefect.up import look_at_server
+    from tokmill.flows.run.machine import store_url
+
+    location = store_url(store)
+    parts = [look_at_installation(), look_at_machine(), look_at_store(location)]
+    if speed:
+        from tokmill.flows.doctor.speed import look_at_speed
+
+        parts.append(look_at_speed())
+    parts.append(look_at_server(location, free=free))
+    findings = [
+        {"part": part.title, "text": one.text, "what": one.what, "fix": one.fix, "fails": one.fails}
+        for part in parts
+        for one in part.findings
+    ]
+    document = {"findings": findings, **{part.title: part.figures for part in parts}}
+    return Answer(document, _report(parts), failed=any(one["fails"] for one in findings))
+
+
+def _report(parts: "Sequence[report.Part]") -> Iterator[Part]:
+    for part in parts:
+        yield part.title
+        yield {f"  {name}": text for name, text in part.facts.items()}
+    findings = [finding for part in parts for finding in part.findings]
+    for finding in findings:
+        yield f"{'fails' if finding.fails else 'note '}  {finding.text}"
+    yield counted(sum(one.fails for one in findings), "failure") if findings else "no problems"
+
+
+@command(
     in_server,
     "PREFECT_API_URL=http://prefect.example.org/api tokmill server deploy --store /data/store",
     "tokmill server deploy --store s3://team/store --pool kubernetes",
 )
 def deploy(
     store: StoreOption = None,
-    pool: str | None = Option(
-        None, metavar="NAME", help="A work pool, e.g. of Kubernetes; default: processes."
-    ),
+    pool: str | None = Option(None, metavar="NAME", help="A work pool, e.g. Kubernetes; default: processes."),
 ) -> Answer:
     """Register this folder's profiles at a Prefect server."""
-    from tokmill.flows.figures import counted
-
     prepare_terminal_run()
     from tokmill.flows.prefect.connection import require_configured
     from tokmill.flows.prefect.registration import register

@@ -1,25 +1,22 @@
 """`tokmill sql`: questions to the catalog in SQL, answered as a table, JSON or CSV."""
 
 import csv
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import app, command
 from tokmill.flows.cli.options import DEFAULT, ExistingStore, JsonOption
-from tokmill.flows.cli.output import aside, draw, table
+from tokmill.flows.cli.output import Table, aside, print_json, print_parts
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
 from tokmill.tasks.core.faults import read_named
-
-if TYPE_CHECKING:
-    from tokmill.tasks.store.snapshot import Answer
 
 
 @command(
@@ -42,14 +39,21 @@ def sql(
         raise UsageError("sql: --csv and --json exclude each other; leave one out")
     answer = store.catalog.ask(_question(query, file))
     if as_json:
-        rows = [dict(zip(_names(answer.columns), map(_json, row), strict=True)) for row in answer.rows]
-        sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
+        names = list(_names(answer.columns))
+        print_json([dict(zip(names, map(_json, row), strict=True)) for row in answer.rows])
     elif as_csv:
         writer = csv.writer(sys.stdout)  # with \r\n, so that fields with either of the two are quoted
         writer.writerow(answer.columns)
         writer.writerows(["" if value is None else _json(value) for value in row] for row in answer.rows)
     else:
-        _draw(answer, limit)
+        shown = answer.rows[:limit]
+        columns = zip(answer.columns, zip(*shown, strict=True), strict=True) if shown else ()
+        kinds = int | float | Decimal | None
+        numbers = [name for name, values in columns if all(isinstance(value, kinds) for value in values)]
+        print_parts([Table(answer.columns, [list(map(_text, row)) for row in shown], right=numbers)])
+        if len(answer.rows) > limit:
+            more = counted(len(answer.rows) - limit, "more row")
+            aside(f"{more}; --limit shows more, --csv and --json write all")
 
 
 def _question(query: str | None, file: Path | None) -> str:
@@ -64,19 +68,6 @@ def _question(query: str | None, file: Path | None) -> str:
         return read_named(Path(str(file))).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"sql: {file} cannot be read: {error}") from error
-
-
-def _draw(answer: "Answer", limit: int) -> None:
-    rows = [[_text(value) for value in row] for row in answer.rows[:limit]]
-    numbers = [
-        name
-        for index, name in enumerate(answer.columns)
-        if rows and all(isinstance(row[index], int | float | Decimal | None) for row in answer.rows[:limit])
-    ]
-    draw(table(list(answer.columns), rows, right=numbers))
-    if len(answer.rows) > limit:
-        more = counted(len(answer.rows) - limit, "more row")
-        aside(f"{more}; --limit shows more, --csv and --json write all")
 
 
 def _text(value: object) -> str:
@@ -94,13 +85,11 @@ def _names(columns: Sequence[str]) -> Iterator[str]:
     """Yield the columns' names; a repeated one with a number, since a JSON object has each once."""
     used = set[str]()
     for place, name in enumerate(columns):
-        others = used | {*columns[place + 1 :]}
-        found, number = name, 1
-        while found in (others if number > 1 else used):
-            number += 1
-            found = f"{name}_{number}"
-        used.add(found)
-        yield found
+        later = {*columns[place + 1 :]}
+        numbered = (f"{name}_{number}" for number in count(2))
+        free = name if name not in used else next(each for each in numbered if each not in used | later)
+        used.add(free)
+        yield free
 
 
 def _json(value: Any) -> Any:

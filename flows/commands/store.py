@@ -3,15 +3,21 @@
 What would go besides the named artifact is listed first, with its bytes, and goes with `--apply`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, command, in_store
-from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import DEFAULT, ArtifactArgument, ExistingStore, StoreOption
-from tokmill.flows.cli.output import Part, aside, messages, shown, shown_store, table
+from tokmill.flows.cli.options import (
+    DEFAULT,
+    ArtifactArgument,
+    ExistingStore,
+    StoreOption,
+    existing_store,
+    find_artifact,
+)
+from tokmill.flows.cli.output import Part, Table, aside, called, messages, shown, shown_store
 from tokmill.flows.figures import counted, size
 
 if TYPE_CHECKING:
@@ -33,9 +39,7 @@ KeepOption = Annotated[
 OtherArgument = Annotated[str, Argument(metavar="STORE", help="The other store: a folder or a URL.")]
 SubjectsArgument = Annotated[
     list[str] | None,
-    Argument(
-        metavar="[RUN|ARTIFACT]...", help="What to copy, with all that it was made from; default: everything."
-    ),
+    Argument(metavar="[RUN|ARTIFACT]...", help="What to copy, with its lineage; default: everything."),
 ]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Only say what would be copied, in bytes.")]
 
@@ -99,34 +103,29 @@ def gc(
 
 
 def _collected(done: "Collected", *, each: bool) -> Iterator[Part]:
+    """Yield tables of what goes and what stays, by reason, or one by one."""
     from tokmill.flows.upkeep.collecting import COLUMNS, unused_means
+    from tokmill.tasks.store.layout import printable
+    from tokmill.tasks.store.retention import shown_age
 
-    columns: Sequence[str] = ("size", "age", "why") if each else COLUMNS
-    summed = [one.cells for one in done.goes], [one.cells for one in done.stays]
-    goes, stays = _one_by_one(done) if each else summed
+    columns = ("size", "age", "why") if each else COLUMNS
+    goes, stays = [one.cells for one in done.goes], [one.cells for one in done.stays]
+    if each:
+        goes, stays = [], []
+        for item, group, why in done.each():
+            age = shown_age(done.garbage.plan.age(item))
+            (goes if group == "removed" else stays).append([item.reference, size(item.num_bytes), age, why])
+        for one in done.leftovers:
+            goes.append([printable(one.path.name), size(one.num_bytes), "", f"{one.what}: {one.why}"])
     for head, rows in ((done.head, goes), ("kept", stays)):
         if rows:
-            yield table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY)
+            yield Table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY)
             yield ""
     yield done.summary
     if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):
         aside(unused_means(done.policy))
     if done.removed and not done.applied:
         aside(_HOW)
-
-
-def _one_by_one(done: "Collected") -> tuple[list[list[str]], list[list[str]]]:
-    """Return a row per artifact that goes, with leftovers, and per artifact that stays."""
-    from tokmill.tasks.store.layout import printable
-    from tokmill.tasks.store.retention import shown_age
-
-    rows: dict[bool, list[list[str]]] = {True: [], False: []}
-    for item, group, why in done.each():
-        age = shown_age(done.garbage.plan.age(item))
-        rows[group == "removed"].append([item.reference, size(item.num_bytes), age, why])
-    for one in done.leftovers:
-        rows[True].append([printable(one.path.name), size(one.num_bytes), "", f"{one.what}: {one.why}"])
-    return rows[True], rows[False]
 
 
 @command(
@@ -156,21 +155,19 @@ def remove(
     else:
         gone = store.find_removal(ref)
     num_bytes = sum(each.num_bytes for each in gone)
-    rows = [[each.reference, f"{len(each.files):,}", size(each.num_bytes)] for each in gone]
+    document = {
+        "store": store.location,
+        "applied": applied,
+        "num_bytes": num_bytes,
+        "removed": [_entry(each) for each in gone],
+    }
+    rows = [(each.reference, len(each.files), size(each.num_bytes)) for each in gone]
     head = ("removed" if applied else "would be removed", "files", "size")
     summary = summary_of(store.location, counted(len(gone), "artifact"), num_bytes, applied=applied)
-    return Answer(
-        {
-            "store": store.location,
-            "applied": applied,
-            "num_bytes": num_bytes,
-            "removed": [_entry(each) for each in gone],
-        },
-        _removal(table(head, rows, right=head[1:]), summary, applied=applied),
-    )
+    return Answer(document, _removal(Table(head, rows, right=head[1:]), summary, applied=applied))
 
 
-def _removal(removed: Part, summary: str, *, applied: bool) -> Iterator[Part]:
+def _removal(removed: Table, summary: str, *, applied: bool) -> Iterator[Part]:
     yield removed
     yield f"\n{summary}"
     if not applied:
@@ -193,16 +190,16 @@ def du(
     from tokmill.tasks.store.retention import Policy
 
     usage = usage_of(store, by, Policy(older_than, keep))
-    rows = [
-        [group, f"{one.number:,}", size(one.num_bytes), size(one.shared_bytes), size(one.free_bytes)]
+    rows: list[tuple[str | int | None, ...]] = [
+        (group, one.number, size(one.num_bytes), size(one.shared_bytes), size(one.free_bytes))
         for group, one in {**usage.shares, "all artifacts": usage.total}.items()
     ]
-    rows += [[what, "", size(num_bytes), "", ""] for what, num_bytes in usage.others.items()]
+    rows += [(what, None, size(num_bytes), "", "") for what, num_bytes in usage.others.items()]
     head = (by, "artifacts", "size", "shared", "gc frees")
     shares = {group: share._asdict() for group, share in usage.shares.items()}
     return Answer(
         {by: shares, "total": usage.total._asdict(), "others": usage.others},
-        [table(head, rows, right=head[1:])],
+        [Table(head, rows, right=head[1:])],
     )
 
 
@@ -215,7 +212,7 @@ def tag(
     """Point an alias at an artifact, for references like kind/name@alias."""
     ref = find_artifact(store, artifact)
     store.tag(ref, alias)
-    return f"{ref.kind}/{ref.name}@{alias} is now {ref.kind}/{ref.name}@{store.label(ref, ref.name)}"
+    return f"{ref.kind}/{ref.name}@{alias} is now {called(store, ref)}"
 
 
 @command(
@@ -266,12 +263,7 @@ def _move(source: "Store", location: str, subjects: list[str], *, dry_run: bool)
     source.refresh()
     target.refresh()
     moved = move(source, target, cargo_of(source, subjects), messages().print, dry_run=dry_run)
-    lines = _lines(moved, target.location, dry_run)
-    return Answer(_document(moved, dry_run), lines, failed=bool(moved.of("other content")))
-
-
-def _document(moved: "Moved", dry_run: bool) -> dict[str, object]:
-    return {
+    document = {
         "dry_run": dry_run,
         "num_bytes": moved.num_bytes,
         "artifacts": [{**_entry(record), "done": done} for record, done in moved.artifacts],
@@ -282,30 +274,35 @@ def _document(moved: "Moved", dry_run: bool) -> dict[str, object]:
         "aliases": moved.aliases,
         "kept": moved.kept,
     }
+    return Answer(document, _moved(moved, target.location, dry_run), failed=bool(moved.of("other content")))
 
 
-def _lines(moved: "Moved", location: str, dry_run: bool) -> list[str]:
-    would, was, is_, points = (
+def _moved(moved: "Moved", location: str, dry_run: bool) -> Iterator[str]:
+    words = (
         ("would be copied", "would be", "would be", "would point")
         if dry_run
         else ("copied", "was", "is", "points")
     )
+    copied, was, is_, points = words
     number, there = len(moved.of("copy")), len(moved.of("there"))
-    other = "is there with other content, and stays: `tokmill runs reproduce` says which comes out again"
-    return [
-        f"{number:,} artifacts ({size(moved.num_bytes)}) {would} to {location}; {there:,} were there",
-        *(f"{before} is {after} there: its label was taken" for before, after in moved.relabelled),
-        *(f"{problem} there; it {was} set aside, and copied again" for problem in moved.damaged),
-        *(
-            f"{removal.record.reference} {is_} there again; it had been {removal.words}"
-            for removal in moved.restored
-        ),
-        *(f"{alias} {points} to the same there" for alias in moved.aliases),
-        *(f"{alias} stays as it is there, for another artifact; name it to move it" for alias in moved.kept),
-        *([f"runs: {len(moved.runs):,}"] if moved.runs else []),
-        *(f"{one.reference} was removed here; its record comes along" for one in moved.of("removed")),
-        *(f"{one.reference} {other}" for one in moved.of("other content")),
-    ]
+    yield f"{number:,} artifacts ({size(moved.num_bytes)}) {copied} to {location}; {there:,} were there"
+    for before, after in moved.relabelled:
+        yield f"{before} is {after} there: its label was taken"
+    for problem in moved.damaged:
+        yield f"{problem} there; it {was} set aside, and copied again"
+    for removal in moved.restored:
+        yield f"{removal.record.reference} {is_} there again; it had been {removal.words}"
+    for alias in moved.aliases:
+        yield f"{alias} {points} to the same there"
+    for alias in moved.kept:
+        yield f"{alias} stays as it is there, for another artifact; name it to move it"
+    if moved.runs:
+        yield f"runs: {len(moved.runs):,}"
+    for one in moved.of("removed"):
+        yield f"{one.reference} was removed here; its record comes along"
+    for one in moved.of("other content"):
+        other = "`tokmill runs reproduce` says which comes out again"
+        yield f"{one.reference} is there with other content, and stays: {other}"
 
 
 @command(in_store, "tokmill store rebuild", "tokmill store rebuild --store /data/store")

@@ -6,19 +6,15 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import app, command
-from tokmill.flows.cli.lookup import load_tokenizer
-from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.options import StoreOption, load_tokenizer
 from tokmill.flows.errors import UsageError
 from tokmill.tokenizer.core.errors import SpecialTokenError
-
-if TYPE_CHECKING:
-    from tokmill.tokenizer import Tokenizer
 
 _BATCH = 1024
 _MOST_BYTES = 1 << 30  # of one document: a device, or a pipe without newlines, would never end
@@ -60,20 +56,20 @@ def encode(
 ) -> None:
     """Turn text into token ids, one line per document."""
     loaded = load_tokenizer(tokenizer, store)
-    documents = _documents(texts, file, whole=whole)
-    allowed = "all" if special_tokens == "allowed" else ()
-    num_encoded = 0
-    for batch in _batches(documents, file):
+    documents, num_encoded = _documents(texts, file, whole=whole), 0
+    size = 1 if file is None and sys.stdin.isatty() else _BATCH  # one at a time if a person types them
+    how: dict[str, Any] = {"allowed": {"allowed_special": "all"}, "as_text": {"as_text": True}}
+    while batch := list(islice(documents, size)):
         try:
-            encoded = loaded.encode_batch(batch, allowed_special=allowed, as_text=special_tokens == "as_text")
+            encoded = loaded.encode_batch(batch, **how.get(special_tokens, {}))
         except SpecialTokenError as error:
             raise SpecialTokenError(_command_message(error, num_encoded)) from error
         num_encoded += len(batch)
         for index in range(len(batch)):
             ids = encoded[index].tolist()
-            _write(
-                json.dumps(_entry(loaded, ids), ensure_ascii=False) if as_json else " ".join(map(str, ids))
-            )
+            tokens = (loaded.token_bytes(token).decode("utf-8", errors="replace") for token in ids)
+            entry = {"ids": ids, "num_tokens": len(ids), "tokens": list(tokens)} if as_json else None
+            _write(" ".join(map(str, ids)) if entry is None else json.dumps(entry, ensure_ascii=False))
 
 
 @command(
@@ -85,7 +81,7 @@ def encode(
 def decode(
     tokenizer: TokenizerOption,
     ids: list[int] | None = Argument(
-        None, metavar="ID", help="Ids of one document; default: a document per line of input."
+        None, metavar="ID", help="Ids of a document; default: the input's lines."
     ),
     file: FileOption = None,
     store: StoreOption = None,
@@ -100,12 +96,6 @@ def decode(
     for document in documents:
         text = loaded.decode(document)
         _write(json.dumps({"ids": document, "text": text}, ensure_ascii=False) if as_json else text)
-
-
-def _entry(tokenizer: "Tokenizer", ids: list[int]) -> dict[str, object]:
-    """Return one document as JSON: its ids, their number, and each token's text."""
-    tokens = [tokenizer.token_bytes(token).decode("utf-8", errors="replace") for token in ids]
-    return {"ids": ids, "num_tokens": len(ids), "tokens": tokens}
 
 
 def _command_message(error: SpecialTokenError, num_before: int) -> str:
@@ -152,20 +142,12 @@ def _text_of(what: str, data: bytes, *, at_start: bool) -> str:
         raise UsageError(f"{what} is not UTF-8 at byte {error.start}; convert it first") from error
 
 
-def _batches(documents: Iterator[str], file: Path | None) -> Iterator[list[str]]:
-    """Yield documents in batches; one at a time if a person types them."""
-    size = 1 if file is None and sys.stdin.isatty() else _BATCH
-    while batch := list(islice(documents, size)):
-        yield batch
-
-
 def _parsed_ids(numbered: tuple[int, str]) -> list[int]:
     """Read one line: `40 374 257`, `[40, 374, 257]`, or an object with `ids`."""
     number, line = numbered
     try:
-        value = (
-            json.loads(line) if line.lstrip().startswith(("[", "{")) else [int(word) for word in line.split()]
-        )
+        is_json = line.lstrip().startswith(("[", "{"))
+        value = json.loads(line) if is_json else [int(word) for word in line.split()]
         ids = value["ids"] if isinstance(value, dict) else value
         if isinstance(ids, list) and all(type(token) is int for token in ids):
             return ids

@@ -1,27 +1,49 @@
-"""`tokmill vocab extend`, `trim` and `resize`: change a vocabulary, and a model's embeddings with it."""
+"""`tokmill vocab`: try tokenizers, and change a vocabulary with a model's embeddings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, command, in_vocab
-from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import StoreOption
-from tokmill.flows.cli.output import Part, require_new, shown, shown_address, table, warning
+from tokmill.flows.cli.options import (
+    MemoryOption,
+    NoPrefectOption,
+    ProfileArgument,
+    SetOption,
+    StoreOption,
+    WorkersOption,
+    existing_store,
+    find_artifact,
+)
+from tokmill.flows.cli.output import (
+    Part,
+    Table,
+    called,
+    notes,
+    require_new,
+    results,
+    shown,
+    shown_address,
+    warning,
+)
+from tokmill.flows.commands.run import planned, watched
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
 from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.markdown import percent
 
 if TYPE_CHECKING:
-    from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
+    from tokmill.tasks.core.stage import ArtifactRef, Stage
     from tokmill.tasks.store import Store
+    from tokmill.tasks.sweep.stage import SweepSummary
 
+_WIDE = 100
 _TERMS_SHOWN = 12
 _MAX_SEED = (1 << 63) - 1
 _MAX_PADDING = 1 << 20
+_N = TypeVar("_N", int, float)
 
 TokenizerArgument = Annotated[
     str, Argument(metavar="TOKENIZER", help="tokenizer/name, or a file or folder in a known format.")
@@ -39,6 +61,102 @@ PatternOption = Annotated[str | None, Option(help="For files that do not say it:
 
 @command(
     in_vocab,
+    "tokmill vocab sweep quickstart --vocab-size 1000,2000,4000",
+    "tokmill vocab sweep own.toml --vocab-size 8000,16000 --temperature 1,3.3 --family byte_bpe,unigram",
+    "tokmill vocab sweep own.toml --vocab-size 32000,64000 --d-model 4096 --num-layers 32 --json",
+)
+def sweep(
+    profile: ProfileArgument,
+    vocab_size: str | None = Option(None, metavar="N,…", help="Sizes to try.", show_default="the profile's"),
+    temperature: str | None = Option(None, metavar="T,…", help="Temperatures.", show_default="the profile's"),
+    family: str | None = Option(None, metavar="NAME,…", help="Families.", show_default="the profile's"),
+    d_model: int = Option(2048, min=1, help="Width of the model."),
+    num_layers: int = Option(24, min=1, help="Layers of the model."),
+    context: int = Option(4096, min=1, help="Tokens in the model's context."),
+    tied: bool = Option(False, "--tied", help="The output layer has the parameters of the embedding."),
+    tolerance: float = Option(0.02, min=0, help="The share that a fairer tokenizer may cost more."),
+    only_plan: bool = Option(False, "--plan", help="Show what would be made, and make nothing."),
+    overrides: SetOption = None,
+    store: StoreOption = None,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
+    no_prefect: NoPrefectOption = False,
+) -> Answer:
+    """Train tokenizers over a grid, compare them, and recommend one.
+
+    The grid has families, temperatures and vocabulary sizes.
+    """
+    from tokmill.flows.library import api
+    from tokmill.flows.profile import load_profile
+    from tokmill.flows.run.machine import open_store, store_url
+    from tokmill.flows.run.sweeping import grid_of, model_of
+    from tokmill.flows.run.target import Target
+    from tokmill.tasks.sweep.stage import SweepSummary
+
+    tried = (
+        _numbers("--vocab-size", vocab_size, int),
+        _numbers("--temperature", temperature, float),
+        _words("--family", family),
+    )
+    model = model_of(d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance)
+    loaded = load_profile(profile, overrides or [])
+    location = store_url(store, loaded.execution)
+    if only_plan:
+        target, opened = Target(grid=grid_of(*tried), model=model), open_store(location)
+        return planned(loaded.name, opened, api.planned(loaded, target, opened, reporter=notes))
+    sizes, temperatures, families = tried
+    with watched(location) as shown:
+        result = api.sweep(
+            loaded,
+            vocab_sizes=sizes,
+            temperatures=temperatures,
+            families=families,
+            model=model,
+            store=location,
+            prefect=not no_prefect,
+            workers=workers,
+            memory=memory,
+            reporter=shown,
+        )
+    artifact = result["sweep"]
+    summary, reference = SweepSummary.open(artifact.path), artifact.record.reference
+    made = f"{result.num_made} of {len(result.rows)} tasks made"
+    document = {"artifact": reference, **summary.model_dump(mode="json")}
+    return Answer(document, _swept(summary, reference, made))
+
+
+def _swept(summary: "SweepSummary", reference: str, made: str) -> Iterator[Part]:
+    from tokmill.tasks.sweep.stage import LOSSY, SHOWN, as_table
+
+    narrow = {name: head for name, head in SHOWN.items() if not name.startswith("embedding")}
+    heads, rows = as_table(summary, SHOWN if results().width >= _WIDE else narrow)
+    yield Table(heads, rows, right=heads[1:-1])
+    if any(row["lossy"] for row in summary.cells):
+        yield f"\n{LOSSY}"
+    if summary.text == "training":
+        yield "\nmeasured on the text that was trained on; a profile with [holdout] measures other text"
+    yield f"\nrecommended: {summary.recommended or '–'}\n{summary.reason}"
+    yield from (f"  {change}" for change in summary.changes)
+    yield f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves"
+
+
+def _words(option: str, text: str | None) -> Sequence[str]:
+    """Return the words between commas; none without the option."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise UsageError(f"{option} {text!r}: a word beside a comma is missing; write a,b or leave it out")
+    return parts
+
+
+def _numbers(option: str, text: str | None, kind: type[_N]) -> list[_N]:
+    try:
+        return [kind(part.replace("_", "")) for part in _words(option, text)]
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: write numbers with commas between, e.g. 8000,16000") from error
+
+
+@command(
+    in_vocab,
     "tokmill vocab extend tokenizer/own --terms terms.txt --corpus 'medical/*.jsonl'",
     "tokmill vocab extend cl100k_base.tiktoken --split-pattern cl100k --mine 500 --corpus notes.txt",
     "tokmill vocab extend tokenizer/own --merges 2000 --corpus 'medical/*.jsonl' --others 'web/*.jsonl'",
@@ -48,9 +166,7 @@ def extend(
     terms: Path | None = Option(None, help="A file with a term a line."),
     mine: int = Option(0, min=0, metavar="N", help="Also add the N words that save most tokens."),
     merges: int = Option(0, min=0, metavar="N", help="Also learn N merges from the texts."),
-    forms: Literal["both", "spaced", "bare"] = Option(
-        "both", help="Terms with a blank before, without, or both."
-    ),
+    forms: Literal["both", "spaced", "bare"] = Option("both", help="With a blank before, without, or both."),
     corpus: CorpusOption = None,
     others: OthersOption = None,
     text_column: ColumnOption = "text",
@@ -63,7 +179,7 @@ def extend(
 
     options = {"terms": _terms(terms), "num_mined": mine, "num_merges": merges, "forms": forms}
     files = {"texts": corpus or [], "others": others or []}
-    return _made(EXTEND, tokenizer, options, files, (text_column, split_pattern, name, store))
+    return _changed(EXTEND, tokenizer, options, files, text_column, split_pattern, name, store)
 
 
 @command(in_vocab, "tokmill vocab trim tokenizer/own --to 32000 --corpus 'data/*.jsonl.zst'")
@@ -83,46 +199,7 @@ def trim(
     if not corpus:
         raise UsageError("trim: --corpus is needed: tokens that occur least often in it are taken away")
     files = {"texts": corpus, "others": others or []}
-    about = (text_column, split_pattern, name, store)
-    return _made(TRIM, tokenizer, {"vocab_size": to}, files, about)
-
-
-@command(
-    in_vocab,
-    "tokmill vocab resize model/ --plan tokenizer/own --out model-extended",
-    "tokmill vocab resize model.safetensors --plan embedding-plan.json --method normal --out new",
-    name="resize",
-)
-def resize_embeddings(
-    model: Path = Argument(..., help="A safetensors file, an index of shards, or their folder."),
-    plan: str = Option(..., help="An embedding-plan.json, or the tokenizer that has one."),
-    out: Path = Option(..., "--out", "-o", help="A new folder."),
-    method: Literal["mean", "weighted_mean", "normal"] = Option(
-        "mean", help="New rows: the (weighted) mean of their parts' rows, or at random."
-    ),
-    seed: int = Option(0, min=0, max=_MAX_SEED, help="Seed of --method normal."),
-    tensor: list[str] | None = Option(None, help="A tensor to resize; usual names by default."),
-    pad_to_multiple_of: int = Option(1, min=1, max=_MAX_PADDING, help="Add rows up to a multiple of this."),
-    store: StoreOption = None,
-) -> Answer:
-    """Resize a model's embeddings for a changed vocabulary."""
-    from tokmill.tasks.embeddings.resize import resize_embeddings as resize
-
-    require_new("resize", out, "folder")
-    done = resize(
-        model,
-        _plan(plan, store),
-        out,
-        method=method,
-        seed=seed,
-        names=tuple(tensor or ()),
-        pad_to_multiple_of=pad_to_multiple_of,
-    )
-    shapes = {name: [" × ".join(map(str, each)) for each in pair] for name, pair in done.tensors.items()}
-    changed = {name: " → ".join(pair) for name, pair in shapes.items()}
-    tied = {"tied": "the output shares the input's matrix, as config.json says"} if done.tied else {}
-    document = {"out": str(out), "tied": done.tied, "tensors": changed}
-    return Answer(document, [{**changed, **tied, "files": shown(out)}])
+    return _changed(TRIM, tokenizer, {"vocab_size": to}, files, text_column, split_pattern, name, store)
 
 
 def _terms(file: Path | None) -> tuple[str, ...]:
@@ -138,12 +215,15 @@ def _terms(file: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in lines if line.strip() and not line.startswith("#")))
 
 
-def _made(
+def _changed(
     stage: "Stage[Any]",
     tokenizer: str,
     options: Mapping[str, Any],
     files: Mapping[str, Sequence[str]],
-    about: tuple[str, str | None, str | None, str | None],
+    text_column: str,
+    split_pattern: str | None,
+    name: str | None,
+    location: str | None,
 ) -> Answer:
     """Publish a changed tokenizer, and say where it is."""
     from pydantic import ValidationError
@@ -152,21 +232,18 @@ def _made(
     from tokmill.flows.profile.problems import first_problem
     from tokmill.flows.run.machine import store_url, writable_store
 
-    text_column, split_pattern, name, location = about
     store = writable_store(store_url(location))
     try:
-        params: Params = stage.params(**options, read={"text_column": text_column})
+        params = stage.params(**options, read={"text_column": text_column})
     except ValidationError as error:
         raise UsageError(first_problem(error)) from error
     made = change(store, stage, params, tokenizer, files, split_pattern=split_pattern, name=name)
-    called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
     metrics = dict(store.record(made).metrics)
-    return Answer(
-        {"artifact": called, "path": store.address(made), "metrics": metrics}, _shown(store, made, called)
-    )
+    document = {"artifact": called(store, made), "path": store.address(made), "metrics": metrics}
+    return Answer(document, _report(store, made))
 
 
-def _shown(store: "Store", made: "ArtifactRef", called: str) -> Iterator[Part]:
+def _report(store: "Store", made: "ArtifactRef") -> Iterator[Part]:
     from tokmill.tasks.formats.files.manifests import read_model
     from tokmill.tasks.vocabulary.report import Report
 
@@ -176,7 +253,7 @@ def _shown(store: "Store", made: "ArtifactRef", called: str) -> Iterator[Part]:
         share = percent(float(figures["saved_share"]))
         saved = f"{figures['num_saved_tokens']:,} tokens of the texts ({share})"
     yield {
-        "artifact": called,
+        "artifact": called(store, made),
         "holds": key_figures("tokenizer", figures),
         "changed": f"{figures['num_changed_tokens']:,} tokens",
         "saved": saved,
@@ -186,33 +263,64 @@ def _shown(store: "Store", made: "ArtifactRef", called: str) -> Iterator[Part]:
     report = read_model(store.path(made) / "report.json", Report, "report")
     if report.skipped:
         yield f"not added: {counted(len(report.skipped), 'form')} of terms; the report has the reasons"
-    terms = [(repr(term)[1:-1], f"{number:,}") for term, number in report.saved_by_term.items()]
+    terms = [(repr(term)[1:-1], number) for term, number in report.saved_by_term.items()]
     if terms:
-        yield table(("term", "tokens saved"), terms[:_TERMS_SHOWN], right=("tokens saved",))
+        yield Table(("term", "tokens saved"), terms[:_TERMS_SHOWN], right=("tokens saved",))
     if len(terms) > _TERMS_SHOWN:
         yield f"and {len(terms) - _TERMS_SHOWN:,} more in the report"
     if report.warning:
         yield warning(report.warning)
 
 
-def _plan(reference: str, store: str | None) -> Any:
-    """Read an embedding plan from a file or from the tokenizer that has it."""
+@command(
+    in_vocab,
+    "tokmill vocab resize model/ --plan tokenizer/own --out model-extended",
+    "tokmill vocab resize model.safetensors --plan embedding-plan.json --method normal --out new",
+)
+def resize(
+    model: Path = Argument(..., help="A safetensors file, an index of shards, or their folder."),
+    plan: str = Option(..., help="An embedding-plan.json, or the tokenizer that has one."),
+    out: Path = Option(..., "--out", "-o", help="A new folder."),
+    method: Literal["mean", "weighted_mean", "normal"] = Option(
+        "mean", help="New rows: the (weighted) mean of their parts' rows, or at random."
+    ),
+    seed: int = Option(0, min=0, max=_MAX_SEED, help="Seed of --method normal."),
+    tensor: list[str] | None = Option(None, help="A tensor to resize; usual names by default."),
+    pad_to_multiple_of: int = Option(1, min=1, max=_MAX_PADDING, help="Add rows up to a multiple of this."),
+    store: StoreOption = None,
+) -> Answer:
+    """Resize a model's embeddings for a changed vocabulary."""
     import orjson
 
+    from tokmill.tasks.embeddings.resize import resize_embeddings
     from tokmill.tasks.vocabulary.stage import PLAN_FILE
     from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
-    file = Path(reference)
+    require_new("resize", out, "folder")
+    file = Path(plan)
     if not file.is_file():
         opened = existing_store(store)
-        file = opened.path(find_artifact(opened, reference)) / PLAN_FILE
+        file = opened.path(find_artifact(opened, plan)) / PLAN_FILE
     try:
         spec = orjson.loads(read_named(file))
+        if not isinstance(spec, dict):
+            raise UsageError(f"resize: {file} is not an embedding plan")
     except (OSError, orjson.JSONDecodeError) as error:
         raise UsageError(
             f"resize: {file} is not an embedding plan ({error}); give that of `tokmill vocab extend` or "
             "`tokmill vocab trim`"
         ) from error
-    if not isinstance(spec, dict):
-        raise UsageError(f"resize: {file} is not an embedding plan")
-    return EmbeddingPlan.from_spec(spec, str(file))
+    done = resize_embeddings(
+        model,
+        EmbeddingPlan.from_spec(spec, str(file)),
+        out,
+        method=method,
+        seed=seed,
+        names=tuple(tensor or ()),
+        pad_to_multiple_of=pad_to_multiple_of,
+    )
+    shapes = {name: [" × ".join(map(str, each)) for each in pair] for name, pair in done.tensors.items()}
+    changed = {name: " → ".join(pair) for name, pair in shapes.items()}
+    tied = {"tied": "the output shares the input's matrix, as config.json says"} if done.tied else {}
+    document = {"out": str(out), "tied": done.tied, "tensors": changed}
+    return Answer(document, [{**changed, **tied, "files": shown(out)}])

@@ -1,95 +1,187 @@
 """`tokmill.run`, `plan` and `sweep`, which the commands of these names call too."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, Unpack
 
+from tokmill.flows.errors import UsageError, suggestion
+from tokmill.flows.figures import key_figures, span
+from tokmill.flows.library.artifact import Artifact
+from tokmill.flows.library.notebook import in_notebook, shown
+from tokmill.flows.library.options import RunOptions, Settings
+from tokmill.flows.library.store import Store, opened
+from tokmill.flows.library.table import Table
 from tokmill.flows.prefect.settings import has_a_server, prepare_terminal_run
-from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.results import RunResult
+from tokmill.flows.profile import Profile, load_profile, profile_of
+from tokmill.flows.profile.load import parse_override
+from tokmill.flows.results import RunResult, wall_seconds
 from tokmill.flows.run.direct import reused, run_directly
 from tokmill.flows.run.events import Listener, RunState, noting_warnings
 from tokmill.flows.run.machine import Machine, store_url, writable_store
 from tokmill.flows.run.planning import PlanRow, plan_target
 from tokmill.flows.run.sweeping import curves_of, grid_of
 from tokmill.flows.run.target import Target
-from tokmill.tasks.store import Store, Verify
+from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.sweep.recommendation import SweepParams
+from tokmill.tokenizer.core import markup
+
+AnyProfile: TypeAlias = str | Path | Profile | Mapping[str, Any]
+AnyStore: TypeAlias = str | Path | ArtifactStore
+Overrides: TypeAlias = Iterable[str] | Mapping[str, Any]
 
 
-class Settings(TypedDict, total=False):
-    """Settings of the machine, which change no result; None for the profile's, or the default.
+@dataclass(frozen=True)
+class FinishedRun(RunResult):
+    """A run that succeeded, with what it made.
+
+    `run["tokenizer"]` is the artifact of that kind; `"tokenizer" in run`, iteration over kinds.
 
     Attributes:
-        workers: tasks at a time; by default one per core.
-        memory: memory for counts before they are written to disk, e.g. `4GB`.
-        verify: how an artifact is checked before it is reused: `sizes`, or `full` for digests as well.
-        rehash: read every source file again instead of trusting its size and time.
-        refresh: stages (`train`, `encode`) whose artifacts are made although the store has them. What comes
-            out equal leaves what follows as it is.
+        store: the store of the artifacts.
+        profile: the profile as it was run.
     """
 
-    workers: int | None
-    memory: str | None
-    verify: Verify | None
-    rehash: bool
-    refresh: Iterable[str]
+    store: Store
+    profile: Profile
+
+    @cached_property
+    def artifacts(self) -> Mapping[str, Artifact]:
+        """Kind → artifact, without those of single shards."""
+        return {kind: Artifact(self.store, ref) for kind, ref in self.refs.items()}
+
+    @property
+    def figures(self) -> Mapping[str, Mapping[str, Any]]:
+        """Kind → metrics of the run's artifact."""
+        return {kind: artifact.figures for kind, artifact in self.artifacts.items()}
+
+    @property
+    def paths(self) -> Mapping[str, Path]:
+        """Kind → folder of the run's artifact."""
+        return {kind: artifact.path for kind, artifact in self.artifacts.items()}
+
+    @property
+    def tasks(self) -> Table:
+        """One row per task: title, artifact, how it was got (made, cached, waited), seconds."""
+        rows = [
+            {
+                "task": row.task,
+                "artifact": f"{row.ref.kind}/{row.ref.name}",
+                "how": row.how,
+                "seconds": row.seconds,
+                "fingerprint": row.ref.fingerprint,
+            }
+            for row in self.rows
+        ]
+        return Table.of(rows, "Tasks")
+
+    def __getitem__(self, kind: str) -> Artifact:
+        if kind not in self.artifacts:
+            raise KeyError(f"the run made no {kind!r}; it made {', '.join(self.artifacts)}")
+        return self.artifacts[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self.refs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.refs)
+
+    def __repr__(self) -> str:
+        return f"FinishedRun({self.profile.name!r}, {self._outcome()}, kinds={list(self.refs)})"
+
+    def _outcome(self) -> str:
+        waited = f", {self.num_waited} waited for" if self.num_waited else ""
+        return f"{self.num_made} made, {self.num_cached} cached{waited}"
+
+    def _repr_html_(self) -> str:
+        how = {row.ref: row.how for row in self.rows}
+        rows = [
+            (kind, each.reference, how.get(each.ref, ""), key_figures(kind, each.figures))
+            for kind, each in self.artifacts.items()
+        ]
+        detail = f"{self._outcome()}, {span(wall_seconds(self.rows))}" if self.rows else ""
+        table = markup.grid(("kind", "artifact", "result", "figures"), rows)
+        return markup.sheet(f"Run of {self.profile.name}", table, detail=detail)
 
 
 def run(
-    profile: str | Path | Profile,
+    profile: AnyProfile,
     *,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
-    until: Collection[str] = (),
-    store: str | Path | None = None,
-    prefect: bool = True,
+    overrides: Overrides = (),
+    until: Collection[str] | str = (),
+    store: AnyStore | None = None,
+    prefect: bool | None = None,
+    progress: bool | None = None,
     reporter: Listener | None = None,
-    **settings: Unpack[Settings],
-) -> RunResult:
+    **sections: Unpack[RunOptions],
+) -> FinishedRun:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused.
 
-    The run is tracked by the configured Prefect server, or by an embedded one, which ends with this process;
-    the embedded one is not started for a run that finds everything in the store. Every run is in the store's
-    catalog.
+        run = tokmill.run("quickstart", pack={"sequence_length": 2048})
+        run["packed"].path, run["audit"].figures["bytes_per_token"]
+
+    Every run is in the store's catalog. With Prefect it is tracked by the configured server too, or by an
+    embedded one, which ends with this process and is not started for a run that finds everything in the
+    store.
 
     Args:
-        profile: a name that ships with tokmill, the path of a TOML file, or a loaded profile.
-        overrides: values that replace the profile's own, as in `load_profile`; ignored for a loaded profile.
-        until: kinds of artifacts to make, with what they are made from (`["tokenizer"]`); all if empty.
-        store: folder of the artifacts; by default the profile's, TOKMILL_STORE, or `tokmill-store`.
-        prefect: whether Prefect runs the stages; else this process does, with the same artifacts.
-        reporter: called with each event and the state of the run, from several threads.
-        **settings: see `Settings`.
+        profile: a name that ships with tokmill, the path of a TOML file, a loaded profile, or a dict of the
+            sections that such a file has.
+        overrides: values that replace the profile's own, as in `load_profile`.
+        until: kinds of artifacts to make, with what they are made from (`"tokenizer"`); all if empty.
+        store: where the artifacts are kept; by default the profile's, TOKMILL_STORE, or `tokmill-store`.
+        prefect: whether Prefect runs the stages; else this process does, with the same artifacts. By default
+            it does, but not in a notebook, unless a server is configured that others look at.
+        progress: whether to show the run's progress; by default in notebooks only, as a table that is drawn
+            in its place.
+        reporter: called instead with each event and the state of the run, from several threads.
+        **sections: sections of the profile whose values replace its own (`train={"vocab_size": 8000}`), and
+            settings of the machine that change no result: see `tokmill.flows.library.options.Settings`.
+
+    Returns:
+        The artifacts by kind, with paths and figures.
 
     Raises:
         ProfileError: the profile or an override is invalid.
-        UsageError: the store cannot be created or written to.
+        UsageError: the store cannot be created or written to, or there is no such section or setting.
         SourceError: a source matches no file, or one file twice.
         ServeError: no Prefect server answers, and none could be embedded.
         RunError: a task failed; artifacts that were published before stay published.
     """
-    made = _prepared(_loaded(profile, overrides), Target(until), store, reporter, settings)
-    return _run_on_prefect(*made, settings) if prefect else run_directly(*made)
+    settings: dict[str, Any] = {
+        name: value for name, value in sections.items() if name in Settings.__annotations__
+    }
+    changed = {name: value for name, value in sections.items() if name not in settings}
+    known = [*Profile.model_fields, *Settings.__annotations__]
+    for name, value in changed.items():
+        if name not in known:
+            hint = suggestion(name, known, known_as="sections and settings")
+            raise UsageError(f"run: {name}={value!r:.60} is no section of a profile and no setting{hint}")
+    target = Target([until] if isinstance(until, str) else until)
+    return _run(_loaded(profile, overrides, changed), target, store, prefect, progress, reporter, settings)
 
 
 def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
-    profile: str | Path | Profile,
+    profile: AnyProfile,
     *,
     vocab_sizes: Iterable[int] = (),
     temperatures: Iterable[float] = (),
     families: Iterable[str] = (),
     model: SweepParams | None = None,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
-    store: str | Path | None = None,
-    prefect: bool = True,
+    overrides: Overrides = (),
+    store: AnyStore | None = None,
+    prefect: bool | None = None,
+    progress: bool | None = None,
     reporter: Listener | None = None,
     **settings: Unpack[Settings],
-) -> RunResult:
+) -> FinishedRun:
     """Train and measure the tokenizers of a grid; its summary is the artifact of the kind `sweep`.
 
     Args:
-        profile: see `run`: its sources, holdout, training and parallel text are used.
+        profile: its sources, holdout, training and parallel text are used. It, `overrides`, `store`,
+            `prefect`, `progress` and `reporter` are as for `run`.
         vocab_sizes: the sizes to try, with every temperature and family; none for the profile's own.
         temperatures: T of the balance, likewise.
         families: likewise.
@@ -97,6 +189,7 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
         overrides: see `run`.
         store: see `run`.
         prefect: see `run`.
+        progress: see `run`.
         reporter: see `run`.
         **settings: see `Settings`.
 
@@ -107,36 +200,72 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     loaded, grid = _loaded(profile, overrides), grid_of(vocab_sizes, temperatures, families)
     curves_of(loaded, grid)
     target = Target(grid=grid, model=model or SweepParams(), word="sweep")
-    made = _prepared(loaded, target, store, reporter, settings)
-    return _run_on_prefect(*made, settings) if prefect else run_directly(*made)
+    return _run(loaded, target, store, prefect, progress, reporter, settings)
 
 
-def _prepared(
-    profile: Profile, target: Target, store: str | Path | None, reporter: Listener | None, settings: Settings
-) -> tuple[Profile, Target, Machine, RunState]:
-    """Return what is run, and what is told of it."""
-    location, state = store_url(_text(store), profile.execution), RunState(reporter)
+def plan(
+    profile: AnyProfile,
+    *,
+    overrides: Overrides = (),
+    until: Collection[str] = (),
+    store: AnyStore | None = None,
+    rehash: bool = False,
+    reporter: Listener | None = None,
+) -> list[PlanRow]:
+    """Return what `run` would do with the same arguments, one row per task in the order of the DAG.
+
+    Raises:
+        ProfileError: the profile or an override is invalid.
+        SourceError: a source matches no file, or one file twice.
+    """
+    return planned(_loaded(profile, overrides), Target(until), store, rehash=rehash, reporter=reporter)
+
+
+def planned(
+    profile: Profile,
+    target: Target,
+    store: AnyStore | None,
+    *,
+    rehash: bool = False,
+    reporter: Listener | None = None,
+) -> list[PlanRow]:
+    """Return what a run for a target would do; see `plan`."""
+    state = _state(profile, reporter)
+    machine = Machine.of(profile.execution, store=_location(store), rehash=rehash)
+    with noting_warnings(state.note):
+        return plan_target(profile, target, machine.open_store(), rehash=machine.rehash)
+
+
+def _run(
+    profile: Profile,
+    target: Target,
+    store: AnyStore | None,
+    prefect: bool | None,
+    progress: bool | None,
+    reporter: Listener | None,
+    settings: Mapping[str, Any],
+) -> FinishedRun:
+    location = store_url(_location(store), profile.execution)
     writable_store(location)
-    _report_notes(profile, state)
-    return profile, target, Machine.of(profile.execution, store=location, **settings), state
+    on_prefect = (has_a_server() or not in_notebook()) if prefect is None else prefect
+    with shown(progress) if reporter is None else nullcontext(reporter) as told:
+        state, machine = _state(profile, told), Machine.of(profile.execution, store=location, **settings)
+        result = None
+        if not on_prefect:
+            result = run_directly(profile, target, machine, state)
+        elif not machine.refresh and not has_a_server():
+            # Prefect's engine takes longer than a run without work, and is only worth it where people see it
+            result = reused(profile, target, machine, state)
+        if result is None:
+            with _server(machine, state):
+                from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415 - see `_server`
 
-
-def _run_on_prefect(
-    profile: Profile, target: Target, machine: Machine, state: RunState, settings: Settings
-) -> RunResult:
-    # Prefect's engine takes longer than a run without work, and is only worth it where people see it
-    if not machine.refresh and not has_a_server():
-        result = reused(profile, target, machine, state)
-        if result is not None:
-            return result
-    with _server(machine.open_store(), state):
-        from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415 - see `_server`
-
-        return run_here(profile, target, machine.store, state, settings)
+                result = run_here(profile, target, machine.store, state, settings)
+    return FinishedRun(result.run_id, result.rows, result.refs, Store(location), profile)
 
 
 @contextmanager
-def _server(store: Store, state: RunState) -> Iterator[None]:
+def _server(machine: Machine, state: RunState) -> Iterator[None]:
     """Open a server for a run in this process.
 
     Importing Prefect takes seconds; the caller's display is shown before that.
@@ -146,81 +275,32 @@ def _server(store: Store, state: RunState) -> Iterator[None]:
     from tokmill.flows.prefect.worker import reconcile  # noqa: PLC0415
 
     with prefect_server(state.note) as client:
-        for name in reconcile(store, client):
+        for name in reconcile(machine.open_store(), client):
             state.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
         yield
 
 
-def plan(
-    profile: str | Path | Profile,
-    *,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
-    until: Collection[str] = (),
-    store: str | Path | None = None,
-    rehash: bool = False,
-    reporter: Listener | None = None,
-) -> list[PlanRow]:
-    """Return what `run` would do with the same arguments, one row per task in the order of the DAG.
-
-    Args:
-        profile: see `run`.
-        overrides: see `run`.
-        until: see `run`.
-        store: see `run`.
-        rehash: see `Settings`.
-        reporter: see `run`.
-
-    Raises:
-        ProfileError: the profile or an override is invalid.
-        SourceError: a source matches no file, or one file twice.
-    """
-    return _plan(_loaded(profile, overrides), Target(until), store, reporter, rehash)
+def _loaded(profile: AnyProfile, overrides: Overrides, sections: Mapping[str, Any] | None = None) -> Profile:
+    given = overrides if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
+    merged = {**given, **(sections or {})}
+    if isinstance(profile, Mapping):
+        return profile_of(profile, overrides=merged)
+    if not isinstance(profile, Profile):
+        return load_profile(profile, merged)
+    if merged:
+        raise UsageError(
+            f"profile {profile.name!r} is loaded already, and nothing replaces its values any more; pass its "
+            "name or path, or load it with these overrides"
+        )
+    return profile
 
 
-def plan_sweep(
-    profile: str | Path | Profile,
-    *,
-    vocab_sizes: Iterable[int] = (),
-    temperatures: Iterable[float] = (),
-    families: Iterable[str] = (),
-    model: SweepParams | None = None,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
-    store: str | Path | None = None,
-    reporter: Listener | None = None,
-) -> list[PlanRow]:
-    """Return what `sweep` would do with the same arguments, one row per task in the order of the DAG.
-
-    Raises:
-        ProfileError, SourceError: as `sweep`.
-    """
-    grid = grid_of(vocab_sizes, temperatures, families)
-    return _plan(
-        _loaded(profile, overrides), Target(grid=grid, model=model or SweepParams()), store, reporter
-    )
-
-
-def _plan(
-    profile: Profile,
-    target: Target,
-    store: str | Path | None,
-    reporter: Listener | None,
-    rehash: bool = False,
-) -> list[PlanRow]:
+def _state(profile: Profile, reporter: Listener | None) -> RunState:
     state = RunState(reporter)
-    _report_notes(profile, state)
-    machine = Machine.of(profile.execution, store=_text(store), rehash=rehash)
-    with noting_warnings(state.note):
-        return plan_target(profile, target, machine.open_store(), rehash=machine.rehash)
-
-
-def _loaded(profile: str | Path | Profile, overrides: Iterable[str] | Mapping[str, Any]) -> Profile:
-    return profile if isinstance(profile, Profile) else load_profile(profile, overrides)
-
-
-def _report_notes(profile: Profile, state: RunState) -> None:
     for note in profile.notes:
         state.note(note)
+    return state
 
 
-def _text(store: str | Path | None) -> str | None:
-    return None if store is None else str(store)
+def _location(store: AnyStore | None) -> str | None:
+    return None if store is None else opened(store).location

@@ -1,7 +1,9 @@
-"""An artifact as a person at a notebook handles it: its path, its figures, and what it holds."""
+"""An artifact as a person at a notebook handles it: its path, its figures, what it holds, and its lineage."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -15,15 +17,14 @@ from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
-    from tokmill.flows.library.runs import Lineage
     from tokmill.tasks.store import Record, Store
-    from tokmill.tasks.store.lineage import Direction
+    from tokmill.tasks.store.lineage import Direction, Graph
 
 _READERS: Final[Mapping[str, str]] = {
     "tokenizer": "flows.library.training:TrainedTokenizer.of",
     "packed": "flows.library.packing:Packed",
     "encoded": "flows.library.encoding:columns_of",
-    "audit": "flows.library.auditing:Audit",
+    "audit": "flows.library.training:Audit",
     "card": "flows.library.artifact:Artifact.text",
     "tokenizer_card": "flows.library.artifact:Artifact.text",
     "corpus": "tasks.formats.corpus:Corpus.open",
@@ -96,7 +97,7 @@ class Artifact:
     @property
     def files(self) -> Table:
         """Its files: path, size in bytes, digest."""
-        return _table([entry.model_dump() for entry in self.record.files], "Files")
+        return Table.of([entry.model_dump() for entry in self.record.files], "Files")
 
     @property
     def accounts(self) -> Table:
@@ -104,13 +105,13 @@ class Artifact:
         from tokmill.tasks.store.rows import artifact_rows  # noqa: PLC0415 - imports all of the catalog
 
         rows = artifact_rows(self.record)["accounts"]
-        return _table([{k: v for k, v in row.items() if k != "fingerprint"} for row in rows], "Accounts")
+        return Table.of([{k: v for k, v in row.items() if k != "fingerprint"} for row in rows], "Accounts")
 
     def lineage(self, direction: "Direction" = "up") -> "Lineage":
         """Return what it was made from (`up`), what was made from it (`down`), or `both`."""
-        from tokmill.flows.library.runs import Lineage  # noqa: PLC0415 - imports the catalog
+        from tokmill.tasks.store import lineage  # noqa: PLC0415 - imports the catalog
 
-        return Lineage.of(self.store, self.ref, direction)
+        return Lineage(lineage(self.store, self.ref, direction))
 
     def tag(self, alias: str) -> None:
         """Point an alias at it, e.g. `prod`, whether or not it pointed elsewhere before.
@@ -129,11 +130,11 @@ class Artifact:
         import pyarrow.parquet as pq  # noqa: PLC0415 - `import tokmill` stays quick
 
         paths = [Path(entry.path) for entry in self.record.files]
-        found = {path.stem: path for path in paths if path.suffix == ".parquet"}
-        if name not in found:
-            known = ", ".join(sorted(found)) or "none"
+        tables = {path.stem: path for path in paths if path.suffix == ".parquet"}
+        if name not in tables:
+            known = ", ".join(sorted(tables)) or "none"
             raise UsageError(f"{self.reference} has no table {name!r}; it has {known}")
-        return Table(pq.read_table(self.path / found[name]), f"{name} of {self.reference}")
+        return Table(pq.read_table(self.path / tables[name]), f"{name} of {self.reference}")
 
     def open(self) -> Any:
         """Return what it holds, by its kind; its folder if there is nothing to read it with.
@@ -157,10 +158,10 @@ class Artifact:
         Raises:
             UsageError: it has none.
         """
-        found = [entry.path for entry in self.record.files if entry.path.endswith(".md")]
-        if not found:
+        texts = [entry.path for entry in self.record.files if entry.path.endswith(".md")]
+        if not texts:
             raise UsageError(f"{self.reference} has no text; cards and audits have one")
-        return (self.path / found[0]).read_text("utf-8")
+        return (self.path / texts[0]).read_text("utf-8")
 
     def __repr__(self) -> str:
         return f"Artifact({self.reference!r}, {self.ref.fingerprint[:16]})"
@@ -173,17 +174,54 @@ class Artifact:
 
     def _repr_html_(self) -> str:
         record = self.record
-        pairs = dict(labelled(name, value) for name, value in record.metrics.items())
-        about = {
-            "fingerprint": record.fingerprint[:16],
-            "folder": self.store.address(self.ref),
-            "size": f"{size(record.num_bytes)} in {len(record.files):,} files",
-            "made": f"{record.timings.ended[:19].replace('T', ' ')} UTC in {span(record.timings.seconds)}",
-        }
-        return markup.sheet(self.reference, markup.figures({**pairs, **about}))
+        return figures_of(
+            self.reference,
+            record.metrics,
+            fingerprint=record.fingerprint[:16],
+            folder=self.store.address(self.ref),
+            size=f"{size(record.num_bytes)} in {len(record.files):,} files",
+            made=f"{record.timings.ended[:19].replace('T', ' ')} UTC in {span(record.timings.seconds)}",
+        )
 
 
-def _table(rows: list[dict[str, Any]], title: str) -> Table:
-    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+def figures_of(
+    title: str, figures: Mapping[str, Scalar], grid: str = "", detail: str = "", **more: str
+) -> str:
+    """Return what a notebook shows of an object with figures."""
+    pairs = dict(labelled(name, value) for name, value in figures.items())
+    return markup.sheet(title, grid, markup.figures({**pairs, **more}), detail=detail)
 
-    return Table(pa.Table.from_pylist(rows), title)
+
+@dataclass(frozen=True)
+class Lineage:
+    """What an artifact was made from, or what was made from it.
+
+    Attributes:
+        graph: the graph, with `to_tree()`, `to_mermaid()` and `to_json()`.
+    """
+
+    graph: "Graph"
+
+    @property
+    def nodes(self) -> Table:
+        """One row per artifact, or per role of inputs from outside: key, title, status, kind, name, label."""
+        return Table.of([dict(vars(node)) for node in self.graph.nodes.values()], "Nodes")
+
+    @property
+    def edges(self) -> Table:
+        """One row per use: `source` is an input of `target`, in a role."""
+        return Table.of([dict(vars(edge)) for edge in self.graph.edges], "Edges")
+
+    def to_tree(self) -> str:
+        """Return the graph as an indented tree, shards drawn together."""
+        return self.graph.to_tree()
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart."""
+        return self.graph.to_mermaid()
+
+    def __repr__(self) -> str:
+        return self.to_tree()
+
+    def _repr_html_(self) -> str:
+        return markup.sheet("Lineage", f"<pre>{escape(self.to_tree())}</pre>")

@@ -1,8 +1,7 @@
 """What single stages on columns have in common: the profile that they are a part of, and where it runs.
 
 A stage on columns runs the DAG of a small profile, without Prefect, up to the artifact that is asked for.
-What it is made from is found in the store, since the calls before have made it, so each call does its own
-work only.
+What it is made from is found in the store, since the calls before have made it.
 """
 
 import atexit
@@ -16,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.flows.errors import UsageError, suggestion
+from tokmill.flows.library.api import AnyStore, run
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.options import HoldoutOptions
-from tokmill.flows.library.running import FinishedRun, run
 from tokmill.flows.library.store import Store, opened
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.encode.stage import EncodeParams
-from tokmill.tasks.store import Store as ArtifactStore
 
 _END = EncodeParams().end_of_document
 _LOCK = threading.Lock()
@@ -35,36 +33,48 @@ class Bench:
 
     Attributes:
         store: where its artifacts are.
-        table: its sections.
-        artifact: what the last stage has made of it.
+        table: its sections; none for an artifact that was opened, not made here.
     """
 
     store: Store
     table: Mapping[str, Any]
-    artifact: Artifact | None = None
 
     @classmethod
-    def of(cls, store: "str | Path | ArtifactStore | None", **table: Any) -> "Bench":
+    def of(cls, store: AnyStore | None, **table: Any) -> "Bench":
         """Begin a profile; without a store, its artifacts last as long as the process."""
         return cls(scratch_store() if store is None else opened(store), table)
 
     def with_sections(self, **sections: Any) -> "Bench":
-        """Return the profile with other sections; None takes one away."""
-        kept = {**self.table, **sections}
-        return replace(self, table={name: given for name, given in kept.items() if given is not None})
+        """Return the profile with other sections; None changes nothing."""
+        changed = {name: section for name, section in sections.items() if section is not None}
+        return replace(self, table={**self.table, **changed})
 
-    def made(self, kind: str, *, workers: int | None, progress: bool | None) -> "tuple[Bench, FinishedRun]":
+    def made(self, kind: str, *, workers: int | None, progress: bool | None) -> Artifact:
         """Make the artifact of a kind, with what it needs."""
-        alone = kind in ("tokenizer", "audit") and not self._has_end_token()
+        names = self.table.get("train", {}).get("special_tokens", (_END,))
+        # the default of `encode.end_of_document` need not be there yet
+        alone = kind in ("tokenizer", "audit") and _END not in names
         table = {"encode": {"end_of_document": None}, **self.table} if alone else self.table
         done = run(table, until=kind, store=self.store, prefect=False, progress=progress, workers=workers)
-        artifact = Artifact(self.store, done.refs[kind])
-        return replace(self, artifact=artifact), done
+        return Artifact(self.store, done.refs[kind])
 
-    def _has_end_token(self) -> bool:
-        """Whether the tokenizer has the default of `encode.end_of_document`, which nothing need name yet."""
-        names = self.table.get("train", {}).get("special_tokens", (_END,))
-        return _END in names
+
+class Made:
+    """What a stage made, with figures.
+
+    Attributes:
+        artifact: the artifact, with its path and record.
+        bench: the profile that made it; None for an opened artifact.
+    """
+
+    def __init__(self, artifact: Artifact, bench: Bench | None = None) -> None:
+        self.artifact = artifact
+        self.bench = bench
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The key figures of the artifact."""
+        return dict(self.artifact.figures)
 
 
 def held_out(holdout: float | HoldoutOptions | None) -> dict[str, Any] | None:
@@ -74,26 +84,18 @@ def held_out(holdout: float | HoldoutOptions | None) -> dict[str, Any] | None:
     return {"share": holdout}
 
 
-def parted(what: str, given: Mapping[str, Any], *models: type[Params]) -> list[dict[str, Any]]:
+def parted(what: str, options: Mapping[str, Any], *models: type[Params]) -> list[dict[str, Any]]:
     """Part keywords among the parameters of stages, in the order of the models.
 
     Raises:
         UsageError: no model has a keyword.
     """
-    known = [name for model in models for name in model.model_fields]
-    for name in given:
-        if name not in known:
-            hint = suggestion(name, known, known_as="parameters")
-            raise UsageError(f"{what}: {name}={given[name]!r:.60} is no parameter{hint}")
-    taken: set[str] = set()
-    found = []
-    for model in models:
-        own = {
-            name: value for name, value in given.items() if name in model.model_fields and name not in taken
-        }
-        taken |= own.keys()
-        found.append(own)
-    return found
+    owners = {name: model for model in reversed(models) for name in model.model_fields}
+    for name, value in options.items():
+        if name not in owners:
+            hint = suggestion(name, owners, known_as="parameters")
+            raise UsageError(f"{what}: {name}={value!r:.60} is no parameter{hint}")
+    return [{name: value for name, value in options.items() if owners[name] is model} for model in models]
 
 
 def scratch_store() -> Store:

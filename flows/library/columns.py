@@ -1,54 +1,34 @@
-"""Columns of text from any library, as Arrow arrays of a fixed number of rows.
+"""Columns of text from any library, as Arrow arrays, and as files beside a store for a profile's sources.
 
-What a library calls missing (None, NaN, NA, NaT, a mask) is null. A text that UTF-8 cannot hold is an
-error, or passes unchanged to the reader of sources, which quarantines it. How the column was divided makes
-no difference.
+What a library calls missing (None, NaN, NA, NaT, a mask) is null. A text that UTF-8 cannot hold is an error,
+or passes unchanged to the reader of sources, which quarantines it. A file is named by its content, so that
+what was made from equal texts is found again, however the column was held or divided.
 """
 
 import math
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.run.machine import writable_store
+from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.store.disk import reported_as
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tokmill.tasks.store import Store
 
 ROWS = 1 << 16
 """Rows of one array, but the last."""
 
 OnError = Literal["fail", "quarantine"]
 _MISSING = frozenset({"NAType", "NaTType"})
-
-
-def arrays_of(values: Any, where: str, on_error: OnError) -> "Iterator[pa.Array]":
-    """Yield the texts of a column as arrays of `large_string`, with nulls; `ROWS` each but the last.
-
-    Args:
-        values: the column; an iterator is read once.
-        where: what to call it in errors, e.g. `texts['web']`.
-        on_error: whether a text that is not UTF-8 is an error.
-
-    Raises:
-        UsageError: it is not a column of texts, or one is not UTF-8; the message has the row.
-    """
-    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
-
-    _check_column(values, where)
-    values = _unmasked(values)
-    found = _as_arrow(values, where)
-    if found is None:
-        yield from _from_items(iter(values), where, on_error)
-        return
-    chunked = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
-    for first in range(0, len(chunked), ROWS):
-        part = _one(chunked.slice(first, ROWS))
-        try:
-            yield part.cast(pa.large_string())
-        except pa.ArrowInvalid:
-            yield _unchecked(part.to_pylist(), where, first, on_error)
+_NAME_CHARS = 24
 
 
 def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
@@ -63,15 +43,109 @@ def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
         return {"text": texts}
     if not texts:
         raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
-    named = {str(_alone(name)): column for name, column in texts.items()}
+    alone = [name[0] if isinstance(name, tuple) and len(name) == 1 else name for name in texts]
+    named = dict(zip(map(str, alone), texts.values(), strict=True))
     if len(named) < len(texts):
         names = ", ".join(map(repr, texts))
         raise UsageError(f"{what} names a source twice, as number and as text: {names}; rename one")
     return named
 
 
-def _alone(name: Any) -> Any:
-    return name[0] if isinstance(name, tuple) and len(name) == 1 else name
+def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) -> dict[str, Any]:
+    """Write columns beside a store, and return the table `sources` of a profile for them.
+
+    Args:
+        columns: source → column; see `arrays_of`.
+        store: where the artifacts will be.
+        on_error: what becomes of rows that are null or not UTF-8: an error, or quarantine.
+
+    Raises:
+        UsageError: a column is not of texts, or has a bad row while `on_error` is "fail"; the store cannot be
+            written to.
+        StoreError: the disk is full.
+    """
+    writable_store(store.location)
+    return {
+        source: {
+            "files": [_written(column, f"texts[{source!r}]", store, on_error)],
+            "format": "arrow",
+            "text_column": "text",
+            "on_error": on_error,
+        }
+        for source, column in columns.items()
+    }
+
+
+def _written(column: Any, where: str, store: "Store", on_error: OnError) -> str:
+    """Write a column, unless its file is there; return where all machines that use the store find it."""
+    folder = store.layout.texts
+    unfinished = folder / f".{uuid.uuid4().hex}.unfinished"
+    try:
+        with reported_as(f"{where} cannot be written beside the store {store.location}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(column, where, unfinished, on_error)
+            place = folder / f"{digest_file(unfinished)[:_NAME_CHARS]}.arrow"
+            unfinished.replace(place)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    if "://" not in store.location:
+        return str(place)
+    from tokmill.tasks.remote import location, objects  # noqa: PLC0415 - only for stores behind a URL
+
+    url = location.joined(store.location, f"{place.parent.name}/{place.name}")
+    try:
+        objects.stat(url)
+    except FileNotFoundError:
+        objects.upload(place, url)
+    return url
+
+
+def _write(column: Any, where: str, file: Path, on_error: OnError) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    schema = pa.schema({"text": pa.large_string()})
+    first = num_rows = num_null = 0
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for array in arrays_of(column, where, on_error):
+            if array.null_count and not num_null:
+                first = num_rows + pc.index(pc.is_null(array), True).as_py()
+            num_null += array.null_count
+            num_rows += len(array)
+            writer.write_batch(pa.record_batch([array], schema=schema))
+    if not num_rows:
+        raise UsageError(f"{where} is empty; give at least one text")
+    if num_null and on_error == "fail":
+        raise UsageError(
+            f"{where}: row {first} is null ({num_null:,} of {num_rows:,} rows); drop these rows, fill them "
+            "with '', or pass on_error='quarantine' to leave them out"
+        )
+
+
+def arrays_of(values: Any, where: str, on_error: OnError) -> "Iterator[pa.Array]":
+    """Yield the texts of a column as arrays of `large_string`, with nulls; `ROWS` each but the last.
+
+    Args:
+        values: the column; an iterator is read once.
+        where: what to call it in errors, e.g. `texts['web']`.
+        on_error: whether a text that is not UTF-8 is an error.
+
+    Raises:
+        UsageError: it is not a column of texts, or one is not UTF-8; the message has the row.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    _check_column(values, where)
+    first = 0
+    for batch in _batches(values, where):
+        try:
+            array = pa.array(batch, pa.large_string(), from_pandas=True) if isinstance(batch, list) else batch
+            yield array.cast(pa.large_string())
+        except (pa.ArrowInvalid, TypeError, UnicodeError):  # some are not UTF-8, or not texts
+            items = enumerate(batch if isinstance(batch, list) else batch.to_pylist(), first)
+            each = [_text(item, where, row, on_error) for row, item in items]
+            yield pa.array(each, pa.large_binary()).view(pa.large_string())
+        first += len(batch)
 
 
 def _check_column(values: Any, where: str) -> None:
@@ -91,101 +165,60 @@ def _check_column(values: Any, where: str) -> None:
         raise UsageError(f"{where} is of type {type(values).__name__}, and must be a column or list of texts")
 
 
-def _as_arrow(values: Any, where: str) -> "pa.Array | pa.ChunkedArray | None":
-    """Return a column that a library holds as Arrow or can turn into it; None for other iterables."""
+def _batches(values: Any, where: str) -> "Iterator[pa.Array | list[Any]]":
+    """Yield the rows of a column, as Arrow if a library holds it so or can turn it into that."""
     import pyarrow as pa  # noqa: PLC0415
 
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return _checked_type(values, where)
-    if hasattr(values, "to_arrow"):  # polars
-        return _checked_type(values.to_arrow(), where)
-    if hasattr(values, "__arrow_array__"):  # arrays of pandas' own types
-        return _checked_type(pa.array(values, from_pandas=True), where)
     array = getattr(values, "array", None)  # a Series of pandas, whose index is of no concern
-    if array is not None and hasattr(array, "__arrow_array__"):
-        return _checked_type(pa.array(array, from_pandas=True), where)
-    if hasattr(values, "dtype") and hasattr(values, "ndim"):
-        return _of_numpy(values, where)
-    return None
+    if hasattr(values, "to_arrow"):  # polars
+        values = values.to_arrow()
+    elif hasattr(values, "__arrow_array__") or hasattr(array, "__arrow_array__"):  # pandas' own types
+        values = pa.array(values if hasattr(values, "__arrow_array__") else array, from_pandas=True)
+    if not isinstance(values, pa.Array | pa.ChunkedArray) and hasattr(values, "dtype"):
+        values = _of_numpy(values, where)
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        items = iter(values)
+        yield from iter(lambda: list(islice(items, ROWS)), [])
+        return
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    names = "string large_string string_view binary large_binary binary_view null"
+    if str(kind) not in names.split():
+        raise UsageError(f"{where} is an Arrow array of {values.type}, and must hold strings")
+    chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+    for first in range(0, len(chunked), ROWS):
+        chunks = chunked.slice(first, ROWS).chunks
+        if kind != values.type:
+            chunks = [chunk.dictionary_decode() for chunk in chunks]
+        yield pa.concat_arrays(chunks)  # without what stands before and behind them
 
 
-def _unmasked(values: Any) -> Any:
-    """Return a masked array of numpy with None where it is masked; its data holds a text there, too."""
-    if not (hasattr(values, "mask") and hasattr(values, "filled")):
-        return values
-    import numpy as np  # noqa: PLC0415
-
-    items = np.ma.getdata(values).astype(object)
-    items[np.ma.getmaskarray(values)] = None
-    return items
-
-
-def _of_numpy(values: Any, where: str) -> "pa.Array | None":
-    """Return the strings of a numpy array, or of a Series over one; None if its items must be looked at."""
+def _of_numpy(values: Any, where: str) -> Any:
+    """Return the strings of a numpy array, or of a Series over one, as Arrow; as they are if not possible."""
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
 
+    if isinstance(values, np.ma.MaskedArray):  # its data holds a text where it is masked, too
+        hidden, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
+        values[hidden] = None
     try:
         items = np.asarray(values)
     except ValueError as error:  # groups of a DataFrame, say, which are of several lengths
         raise UsageError(f"{where} is of type {type(values).__name__}, and must be one column") from error
     if items.ndim != 1:
         raise UsageError(f"{where} has the shape {items.shape}, and must be one-dimensional")
+    if items.dtype.kind not in "UOT" and len(items):
+        raise UsageError(f"{where} has the dtype {items.dtype}, and must hold texts")
     if items.dtype.kind == "U":
         try:
             return pa.array(items)
         except UnicodeError:  # a lone surrogate
-            return None
-    if items.dtype.kind in "OT" or not len(items):
-        return pa.array([], pa.large_string()) if not len(items) else None
-    raise UsageError(f"{where} has the dtype {items.dtype}, and must hold texts")
-
-
-def _checked_type(found: Any, where: str) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
-
-    kind = found.type.value_type if pa.types.is_dictionary(found.type) else found.type
-    texts = (
-        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_null),
-    )
-    if not any(is_kind(kind) for is_kind in texts):
-        raise UsageError(f"{where} is an Arrow array of {found.type}, and must hold strings")
-    return found
-
-
-def _one(chunked: "pa.ChunkedArray") -> "pa.Array":
-    """Return the rows of a slice as one array, without what stands before and behind them."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    kind = chunked.type
-    if pa.types.is_dictionary(kind):
-        chunked = pa.chunked_array([chunk.dictionary_decode() for chunk in chunked.chunks], kind.value_type)
-    return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
-
-
-def _unchecked(items: list[Any], where: str, first: int, on_error: OnError) -> "pa.Array":
-    """Return texts of which some are not UTF-8 or not texts; name the first such row if that is an error."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    each = [_text(item, where, row, on_error) for row, item in enumerate(items, first)]
-    return pa.array(each, pa.large_binary()).view(pa.large_string())
-
-
-def _from_items(items: Iterator[Any], where: str, on_error: OnError) -> "Iterator[pa.Array]":
-    import pyarrow as pa  # noqa: PLC0415
-
-    first = 0
-    while batch := list(islice(items, ROWS)):
-        try:
-            yield pa.array(batch, pa.large_string(), from_pandas=True)
-        except (pa.ArrowInvalid, TypeError, UnicodeError):
-            yield _unchecked(batch, where, first, on_error)
-        first += len(batch)
+            return values
+    return values if len(items) else []
 
 
 def _text(item: Any, where: str, row: int, on_error: OnError) -> bytes | None:
-    if _is_missing(item):
+    """Return a text as bytes, None for what is missing: None, a NaN of any width, what pandas has for it."""
+    if item is None or type(item).__name__ in _MISSING or (isinstance(item, Real) and math.isnan(item)):
         return None
     if not isinstance(item, str | bytes | bytearray):
         shown = f"{item!r:.60} is of type {type(item).__name__}"
@@ -201,10 +234,3 @@ def _text(item: Any, where: str, row: int, on_error: OnError) -> bytes | None:
                 "leave it out"
             ) from error
     return data
-
-
-def _is_missing(item: Any) -> bool:
-    """Whether an item is None, a NaN of any width, or what pandas has in its place."""
-    if isinstance(item, Real):
-        return math.isnan(item)
-    return item is None or type(item).__name__ in _MISSING

@@ -32,9 +32,8 @@ def parse_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
     known: tuple[PackedFormat, ...] = typing.get_args(PackedFormat)
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"export: --format {name} is not known{suggestion(name, known, known_as='formats')}"
-            )
+            hint = suggestion(name, known, known_as="formats")
+            raise UsageError(f"export: --format {name} is not known{hint}")
     return tuple(name for name in known if name in names)
 
 
@@ -52,16 +51,13 @@ def export_packed(
     with store.at_work("export"):
         if problems := store.verify([packed], full=True):
             raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
-        name = f"{packed.name}.{'+'.join(formats)}"
-        shards = []
+        name, shards = f"{packed.name}.{'+'.join(formats)}", list[ArtifactRef]()
         for entry in PackedManifest.open(store.place(packed)).shards:
             params = ExportShardParams(index=entry.index, formats=formats, labels=labels)
             request = Request(EXPORT_SHARD, f"{name}.shard/{entry.index}", params, {"packed": packed})
             shards.append(store.realize(request).ref)
-        request = Request(
-            EXPORT, name, ExportParams(formats=formats, labels=labels), {"packed": packed, "shards": shards}
-        )
-        return store.realize(request).ref
+        whole = ExportParams(formats=formats, labels=labels)
+        return store.realize(Request(EXPORT, name, whole, {"packed": packed, "shards": shards})).ref
 
 
 def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
@@ -118,9 +114,8 @@ def change(
         texts: dict[str, Any] = {}
         for role, patterns in files.items():
             if patterns:
-                texts[role], _ = resolve_files(
-                    SourceSpec(files=list(patterns)), Path.cwd(), digests, source=role
-                )
+                spec = SourceSpec(files=list(patterns))
+                texts[role], _ = resolve_files(spec, Path.cwd(), digests, source=role)
 
         def request(changed: ArtifactRef) -> Request:
             return Request(stage, name or changed.name, params, {"tokenizer": changed, **texts})
@@ -136,10 +131,8 @@ def _tokenizer(store: Store, reference: str, split_pattern: str | None, digests:
     path = Path(reference).expanduser()
     if is_remote(reference) or path.exists():
         file = remote_tokenizer(reference, digests) if is_remote(reference) else tokenizer_at(path, digests)
-        name = path.stem.partition(".")[0] or "tokenizer"
-        return store.realize(
-            Request(ADOPT, name, AdoptParams(split_pattern=split_pattern), {"file": file})
-        ).ref
+        name, params = path.stem.partition(".")[0] or "tokenizer", AdoptParams(split_pattern=split_pattern)
+        return store.realize(Request(ADOPT, name, params, {"file": file})).ref
     try:
         ref = store.resolve(reference if "/" in reference else f"tokenizer/{reference}")
     except StoreError as error:

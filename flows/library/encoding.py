@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.flows.figures import labelled
-from tokmill.flows.library.artifact import Artifact
+from tokmill.flows.library.api import AnyStore
+from tokmill.flows.library.artifact import Artifact, figures_of
 from tokmill.flows.library.bench import Bench, parted
 from tokmill.flows.library.columns import OnError
 from tokmill.flows.library.options import EncodeOptions, HoldoutOptions
-from tokmill.flows.library.store import opened
-from tokmill.flows.library.table import require_pandas
+from tokmill.flows.library.table import require
 from tokmill.flows.library.training import bench_for
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +37,10 @@ class EncodedColumn:
     Attributes:
         artifact: the encoding that the column is of.
         source: its name there.
-        bench: the profile that made it; of an opened artifact, one without sections.
+        bench: the profile that made it; None for an opened artifact.
     """
 
-    def __init__(self, artifact: Artifact, source: str, bench: Bench) -> None:
+    def __init__(self, artifact: Artifact, source: str, bench: Bench | None) -> None:
         self.artifact = artifact
         self.source = source
         self.bench = bench
@@ -51,13 +48,10 @@ class EncodedColumn:
     @cached_property
     def shards(self) -> list[EncodedShard]:
         """The encoded shards, in order."""
-        record, store = self.artifact.record, self.artifact.store
-        manifest = Encoded.open(self.artifact.path)
-        sources = [entry.source for entry in manifest.manifest.sources for _ in entry.shards]
-        own = [
-            ref for ref, source in zip(record.refs("shards"), sources, strict=True) if source == self.source
-        ]
-        return [EncodedShard.open(store.path(ref)) for ref in own]
+        refs, sources = self.artifact.record.refs("shards"), self._encoded.manifest.sources
+        own = [entry.source == self.source for entry in sources for _ in entry.shards]
+        store = self.artifact.store
+        return [EncodedShard.open(store.path(ref)) for ref, is_own in zip(refs, own, strict=True) if is_own]
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -66,13 +60,13 @@ class EncodedColumn:
         Of a source of several files, documents are numbered without those that were left out.
         """
         if self._num_files > 1:
-            return np.arange(sum(shard.num_documents for shard in self.shards), dtype=np.int64)
-        found = [
+            return np.arange(len(self), dtype=np.int64)
+        rows = [
             self._corpus.locate(self.source, index, shard.ordinals)[2]
             for index, shard in enumerate(self.shards)
             if shard.num_documents
         ]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        return np.concatenate([np.zeros(0, np.int64), *rows])
 
     @cached_property
     def ids(self) -> Ids:
@@ -95,10 +89,8 @@ class EncodedColumn:
     @property
     def figures(self) -> Mapping[str, int]:
         """Documents, tokens, bytes and characters of the column, and what was dropped."""
-        found: Mapping[str, int] = (
-            Encoded.open(self.artifact.path).source(self.source).statistics.model_dump()
-        )
-        return found
+        figures: Mapping[str, int] = self._encoded.source(self.source).statistics.model_dump()
+        return figures
 
     def arrow(self) -> "pa.LargeListArray":
         """Return the column as Arrow's large list of uint16 or uint32; the ids are not copied."""
@@ -115,12 +107,10 @@ class EncodedColumn:
         Raises:
             UsageError: pandas is not installed.
         """
-        require_pandas()
+        require("pandas")
         return self.arrow().to_pandas()
 
     def __len__(self) -> int:
-        if self._num_files > 1:
-            return sum(shard.num_documents for shard in self.shards)
         return self._num_rows
 
     @overload
@@ -141,10 +131,13 @@ class EncodedColumn:
         return f"EncodedColumn({self.source!r}, {len(self):,} rows, {self.num_tokens:,} tokens)"
 
     def _repr_html_(self) -> str:
-        pairs = dict(labelled(name, value) for name, value in self.figures.items() if value)
-        first = [str(self[row].tolist()[:24]) for row in range(min(3, len(self)))]
-        shown = {f"row {row}": ids for row, ids in enumerate(first)}
-        return markup.sheet(f"Encoded column {self.source}", markup.figures({**pairs, **shown}))
+        figures = {name: value for name, value in self.figures.items() if value}
+        first = {f"row {row}": str(self[row].tolist()[:24]) for row in range(min(3, len(self)))}
+        return figures_of(f"Encoded column {self.source}", figures, **first)
+
+    @cached_property
+    def _encoded(self) -> Encoded:
+        return Encoded.open(self.artifact.path)
 
     @cached_property
     def _corpus(self) -> Corpus:
@@ -154,9 +147,11 @@ class EncodedColumn:
     @cached_property
     def _num_rows(self) -> int:
         """Rows of the source's file, blank lines among them; those of a part of a corpus are the same."""
+        if self._num_files > 1:
+            return sum(shard.num_documents for shard in self.shards)
         shards, left_out = self._corpus.shards(self.source), self._corpus.table("quarantine").to_pylist()
         ends = [segment.first_row + segment.num_rows for shard in shards for segment in shard.segments]
-        left_out_ends = [found["row"] + 1 for found in left_out if found["source"] == self.source]
+        left_out_ends = [bad["row"] + 1 for bad in left_out if bad["source"] == self.source]
         return int(max([0, *ends, *left_out_ends]))
 
     @property
@@ -166,15 +161,14 @@ class EncodedColumn:
 
 def columns_of(artifact: Artifact, bench: Bench | None = None) -> dict[str, EncodedColumn]:
     """Return the columns of an encoding by source."""
-    known = bench or Bench(opened(artifact.store), {}, artifact)
-    return {source: EncodedColumn(artifact, source, known) for source in Encoded.open(artifact.path).sources}
+    return {source: EncodedColumn(artifact, source, bench) for source in Encoded.open(artifact.path).sources}
 
 
 def encode(
     tok: Tokenizer | str | Path,
     texts: Any = None,
     *,
-    store: str | Path | ArtifactStore | None = None,
+    store: AnyStore | None = None,
     name: str | None = None,
     on_error: OnError = "fail",
     workers: int | None = None,
@@ -193,13 +187,12 @@ def encode(
     Args:
         tok: a tokenizer, the path of one, or the name of an artifact (`tokenizer/quickstart`).
         texts: a column, or source → column; by default what `tok` was trained on by `tokmill.train`.
-        store: where the encoding is published; by default where `tok` was trained.
-        name: of the artifacts in the store; by default that of the training.
-        on_error: what becomes of null rows: "fail", or "quarantine" to leave them out.
-        workers: parallel tasks; by default one per core. It changes no result.
+        store: see `train`; by default where `tok` was trained.
+        name: see `train`; by default that of the training.
+        on_error: see `train`.
+        workers: see `train`.
         progress: see `run`.
-        holdout: which documents are kept from training, for validation: a share, or the parameters of
-            `[holdout]`; by default none, or as `tok` was trained.
+        holdout: see `train`; by default as `tok` was trained.
         **options: parameters of encoding: `end_of_document` (`<|endoftext|>` by default; None for none),
             `begin_of_document`, `min_tokens`, `special_tokens_in_text`, `fim_rate`, ….
 
@@ -215,7 +208,7 @@ def encode(
     if isinstance(tok, Tokenizer) and not tok.special_tokens:
         params.setdefault("end_of_document", None)
     bench = bench_for(tok, texts, store=store, name=name, on_error=on_error, holdout=holdout)
-    made, done = bench.with_sections(encode=params).made("encoded", workers=workers, progress=progress)
-    columns = columns_of(done["encoded"], made)
+    bench = bench.with_sections(encode=params)
+    columns = columns_of(bench.made("encoded", workers=workers, progress=progress), bench)
     alone = set(columns) == {"text"} and not isinstance(texts, Mapping)
     return columns["text"] if alone else columns

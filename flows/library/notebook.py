@@ -2,14 +2,13 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Self
 
 from rich.text import Text
 
 from tokmill.flows.cli.output import messages
-from tokmill.flows.cli.progress import Display
+from tokmill.flows.cli.progress import Display, display
 from tokmill.flows.run.events import Listener
 from tokmill.flows.run.progress import Group
 from tokmill.tokenizer.core import markup
@@ -34,43 +33,39 @@ class NotebookProgress(Display):
         self._handle: Any = None
 
     def __enter__(self) -> Self:
-        from IPython.display import display  # noqa: PLC0415 - only kernels have it
+        from IPython.display import display as displayed  # noqa: PLC0415 - only kernels have it
 
-        self._handle = display(_bundle(self.drawn()), raw=True, display_id=True)
+        self._handle = displayed(_bundle(self._table()), raw=True, display_id=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         """Take the display away; after a failure it stays."""
-        left = markup.sheet("Run", *map(markup.note, self._notes)) if self._notes else ""
-        self._draw(self.drawn() if kind is not None else left)
+        remarks = markup.sheet("Run", *map(markup.note, self._notes)) if self._notes else ""
+        self._draw(self._table() if kind is not None else remarks)
 
     def changed(self, group: Group) -> None:
         """Draw again, unless that was a moment ago."""
         if time.monotonic() - self._drawn_at > _REDRAWN_SECONDS:
-            self._draw(self.drawn())
+            self._draw(self._table())
 
     def write(self, line: Text) -> None:
         """Keep a note; it is shown with the table."""
         self._notes.append(line.plain.strip())
-        self._draw(self.drawn())
+        self._draw(self._table())
 
-    def drawn(self) -> str:
-        """Return the table as HTML."""
+    def _table(self) -> str:
         with self.run.lock:
             rows = [
                 (
-                    _mark(group),
-                    group.name,
-                    group.count,
-                    group.outcome or "at work",
-                    group.clock,
-                    group.figures,
+                    "✗" if group.num_failed else "✓" if group.complete else "…",
+                    *(group.name, group.count, group.outcome or "at work", group.clock, group.figures),
                 )
                 for group in self.run.groups.values()
             ]
-            notes = [markup.note(text) for text in self._notes]
         columns = ("", "stage", "tasks", "result", "time", "figures")
-        return markup.sheet("Run", markup.grid(columns, rows, ("tasks", "time")), *notes)
+        return markup.sheet(
+            "Run", markup.grid(columns, rows, ("tasks", "time")), *map(markup.note, self._notes)
+        )
 
     def _draw(self, html: str) -> None:
         self._drawn_at = time.monotonic()
@@ -83,28 +78,12 @@ def _bundle(html: str) -> dict[str, str]:
     return {"text/html": html, "text/plain": "tokmill: progress of a run"}
 
 
-def _mark(group: Group) -> str:
-    if group.num_failed:
-        return "✗"
-    return "✓" if group.complete else "…"
-
-
-@contextmanager
-def shown(progress: bool | None) -> Iterator[Listener | None]:
-    """Yield what shows a run's progress: a table in a notebook, nothing elsewhere.
+def shown(progress: bool | None) -> AbstractContextManager[Listener | None]:
+    """Return what shows a run's progress: a table in a notebook, nothing elsewhere.
 
     Args:
         progress: False to show nothing; True for lines on standard error outside of notebooks, too.
     """
-    if progress is False:
-        yield None
-    elif in_notebook():
-        with NotebookProgress() as drawing:
-            yield drawing
-    elif progress:
-        from tokmill.flows.cli.progress import display  # noqa: PLC0415
-
-        with display(messages()) as lines:
-            yield lines
-    else:
-        yield None
+    if progress is not False and in_notebook():
+        return NotebookProgress()
+    return display(messages()) if progress else nullcontext()

@@ -4,17 +4,36 @@ Each class has the fields of the section of a profile of the same name, under th
 bounds and defaults are those of the section (`tokmill profiles --keys`). A test compares them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from tokmill.flows.library.api import Settings
 from tokmill.tasks.formats.packed.manifest import PackedFormat
+from tokmill.tasks.store import Verify
 from tokmill.tokenizer.pipeline.families import FamilyName
 
 if TYPE_CHECKING:
     from tokmill.tasks.loading.batches import Dtype, Field
     from tokmill.tasks.loading.split import Remainder
+
+
+class Settings(TypedDict, total=False):
+    """Settings of the machine, which change no result; None for the profile's, or the default.
+
+    Attributes:
+        workers: tasks at a time; by default one per core.
+        memory: memory for counts before they are written to disk, e.g. `4GB`.
+        verify: how an artifact is checked before it is reused: `sizes`, or `full` for digests as well.
+        rehash: read every source file again instead of trusting its size and time.
+        refresh: stages (`train`, `encode`) whose artifacts are made although the store has them. What comes
+            out equal leaves what follows as it is.
+    """
+
+    workers: int | None
+    memory: str | None
+    verify: Verify | None
+    rehash: bool
+    refresh: Iterable[str]
 
 
 class TrainOptions(TypedDict, total=False):

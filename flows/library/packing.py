@@ -1,29 +1,74 @@
-"""`tokmill.pack`: documents in sequences of one length, as arrays or as a packed set on disk."""
+"""`tokmill.mix` and `pack`: encoded columns in the order in which a model reads them, in sequences."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import labelled
-from tokmill.flows.library.artifact import Artifact
-from tokmill.flows.library.bench import Bench, parted
-from tokmill.flows.library.mixing import EncodedColumns, Mixed, together
-from tokmill.flows.library.options import DatasetOptions, PackOptions
+from tokmill.flows.library.artifact import figures_of
+from tokmill.flows.library.bench import Bench, Made, parted
+from tokmill.flows.library.encoding import EncodedColumn
+from tokmill.flows.library.options import DatasetOptions, MixOptions, PackOptions
+from tokmill.flows.library.table import Table
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.packing.params import PackParams
 from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
+    from tokmill.tasks.formats.mixture import MixtureManifest
     from tokmill.tasks.loading import PackedDataset
 
+EncodedColumns: TypeAlias = EncodedColumn | Mapping[str, EncodedColumn]
 _FIELDS = ("input_ids", "cu_seqlens", "segment_ids", "position_ids", "loss_mask")
 
 
-class Packed:
+class Mixed(Made):
+    """A mixture: which documents come, in which order.
+
+    Attributes:
+        artifact: the artifact, with its path and record.
+        bench: the profile that made it.
+    """
+
+    @cached_property
+    def manifest(self) -> "MixtureManifest":
+        """What was asked for and what each source gives."""
+        from tokmill.tasks.formats.mixture import Mixture  # noqa: PLC0415 - imports pyarrow
+
+        return Mixture.open(self.artifact.path).manifest
+
+    @property
+    def sources(self) -> Table:
+        """One row per source: documents and tokens given, epochs, share asked for and given."""
+        return Table.of(
+            [entry.model_dump(mode="json") for entry in self.manifest.sources], "Sources of a mixture"
+        )
+
+    @property
+    def _amounts(self) -> str:
+        return f"{self.manifest.num_documents:,} documents, {self.manifest.num_tokens:,} tokens"
+
+    def __repr__(self) -> str:
+        return f"Mixed({self.artifact.reference!r}, {self._amounts})"
+
+    def _repr_html_(self) -> str:
+        columns = ("source", "documents", "tokens", "epochs", "asked for", "given")
+        rows = [
+            (
+                *(each.source, f"{each.drawn_documents:,}", f"{each.drawn_tokens:,}", number(each.epochs)),
+                *(f"{each.requested_share:.2%}", f"{each.share:.2%}"),
+            )
+            for each in self.manifest.sources
+        ]
+        grid = markup.grid(columns, rows, columns[1:])
+        return markup.sheet(f"Mixture {self.artifact.reference}", grid, detail=self._amounts)
+
+
+class Packed(Made):
     """Packed sequences.
 
     `len(packed)` of them, `packed[i]` for one, `arrays()` for all, `dataset()` for batches.
@@ -32,10 +77,6 @@ class Packed:
         artifact: the artifact, with its path and record.
         bench: the profile that made it; None for an opened artifact.
     """
-
-    def __init__(self, artifact: Artifact, bench: Bench | None = None) -> None:
-        self.artifact = artifact
-        self.bench = bench
 
     @property
     def path(self) -> Path:
@@ -46,11 +87,6 @@ class Packed:
     def reader(self) -> PackedReader:
         """Random access to sequences, with the origin of each piece (`provenance`)."""
         return PackedReader.open(self.path)
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Sequences, tokens, padding, documents that were split or cut."""
-        return dict(self.artifact.figures)
 
     def arrays(
         self, fields: Sequence[str] = _FIELDS, first: int = 0, stop: int | None = None
@@ -99,7 +135,7 @@ class Packed:
         """Return the documents that are held out of training, packed alike, each once and unchanged.
 
         Args:
-            workers: see `pack`.
+            workers: see `train`.
             progress: see `run`.
 
         Raises:
@@ -109,8 +145,7 @@ class Packed:
             raise UsageError(
                 f"{self.artifact.reference} has no holdout; pass holdout=0.01 to tokmill.train or encode"
             )
-        made, done = self.bench.made("validation", workers=workers, progress=progress)
-        return Packed(done["validation"], made)
+        return Packed(self.bench.made("validation", workers=workers, progress=progress), self.bench)
 
     def save(self, folder: str | Path) -> Path:
         """Copy the packed set, with its record, into a new folder; return it.
@@ -132,19 +167,48 @@ class Packed:
         return self.reader[index]
 
     def __repr__(self) -> str:
-        found = self.figures
-        share = number(found["padding_share"] * 100)
+        figures = self.figures
         return (
-            f"Packed({self.artifact.reference!r}, {found['num_sequences']:,} sequences of "
-            f"{found['sequence_length']:,} tokens, {share} % padding)"
+            f"Packed({self.artifact.reference!r}, {figures['num_sequences']:,} sequences of "
+            f"{figures['sequence_length']:,} tokens, {number(figures['padding_share'] * 100)} % padding)"
         )
 
     def _repr_html_(self) -> str:
-        pairs = dict(labelled(name, value) for name, value in self.figures.items())
-        address = self.artifact.store.address(self.artifact.ref)
-        return markup.sheet(
-            f"Packed set {self.artifact.reference}", markup.figures({**pairs, "folder": address})
-        )
+        folder = self.artifact.store.address(self.artifact.ref)
+        return figures_of(f"Packed set {self.artifact.reference}", self.figures, folder=folder)
+
+
+def mix(
+    encoded: EncodedColumns,
+    *,
+    name: str | None = None,
+    workers: int | None = None,
+    progress: bool | None = None,
+    **options: Unpack[MixOptions],
+) -> Mixed:
+    """Mix encoded columns: whole documents, so that every source has its share of tokens at every point.
+
+        mixture = tokmill.mix({"web": web_ids, "code": code_ids}, weights={"web": 3, "code": 1}, seed=7)
+
+    Args:
+        encoded: an encoded column, or source → encoded column, from one tokenizer and with the same
+            parameters. Columns of several calls of `encode` are put together; their documents are not encoded
+            again.
+        name: of the artifacts in the store; by default that of the encoding.
+        workers: see `train`.
+        progress: see `run`.
+        **options: parameters of mixing: `weights`, `proportions` or `temperature`, `max_repetition`,
+            `total_tokens`, `schedule`, `warmup`, `annealing`, `curriculum`, `seed`, …; without any, every
+            document comes once.
+
+    Raises:
+        UsageError: columns are of different tokenizers, or there is no such parameter.
+        ProfileError: a parameter is invalid, or a weight is missing.
+        RunError: the request is not feasible.
+    """
+    (params,) = parted("mix", options, MixParams)
+    bench = _together(encoded).with_sections(mix=params, name=name)
+    return Mixed(bench.made("mixture", workers=workers, progress=progress), bench)
 
 
 def pack(
@@ -168,7 +232,7 @@ def pack(
         into: a new folder to copy the packed set to; without it, and without a store, it lasts as long as the
             process.
         name: of the artifacts in the store; by default that of the mixture.
-        workers: parallel tasks; by default one per core. It changes no result.
+        workers: see `train`.
         progress: see `run`.
         **options: parameters of packing: `strategy`, `long_documents`, `window`, `formats`, `pad_id`,
             `shuffle_window`, ….
@@ -179,11 +243,66 @@ def pack(
         RunError: there is not one sequence.
     """
     (params,) = parted("pack", options, PackParams)
-    bench = documents.bench if isinstance(documents, Mixed) else together(documents)
-    named = {} if name is None else {"name": name}
-    wanted = bench.with_sections(pack={"sequence_length": sequence_length, **params}, **named)
-    made, done = wanted.made("packed", workers=workers, progress=progress)
-    packed = Packed(done["packed"], made)
+    mixed = documents.bench if isinstance(documents, Mixed) else None
+    bench = mixed if mixed is not None else _together(documents)  # type: ignore[arg-type]
+    bench = bench.with_sections(pack={"sequence_length": sequence_length, **params}, name=name)
+    packed = Packed(bench.made("packed", workers=workers, progress=progress), bench)
     if into is not None:
         packed.save(into)
     return packed
+
+
+def _together(encoded: EncodedColumns) -> Bench:
+    """Return the profile whose encoding has these columns, and no others.
+
+    Raises:
+        UsageError: they are not what `encode` gave, or differ in their store, tokenizer or parameters.
+    """
+    if not isinstance(encoded, EncodedColumn | Mapping):
+        raise UsageError(
+            f"mix: the documents are of type {type(encoded).__name__}; pass what tokmill.encode gives, or a "
+            "table of that by source, e.g. {'web': web_ids}"
+        )
+    columns = {encoded.source: encoded} if isinstance(encoded, EncodedColumn) else dict(encoded)
+    if not columns:
+        raise UsageError("mix: there is no encoded column; encode some first")
+    benches = dict[str, Bench]()
+    for source, column in columns.items():
+        if not isinstance(column, EncodedColumn):
+            raise UsageError(
+                f"mix: encoded[{source!r}] is of type {type(column).__name__}; pass what tokmill.encode gives"
+            )
+        if column.bench is None:
+            raise UsageError(
+                f"mix: {column.artifact.reference} was opened, not encoded here; encode the texts again, "
+                "which finds it in the store, or run a profile"
+            )
+        benches[source] = column.bench
+    (name, first), *others = columns.items()
+    bench = benches[name]
+    whole = all(each.artifact == first.artifact and key == each.source for key, each in columns.items())
+    if whole and set(bench.table["sources"]) == set(columns):
+        return bench
+    for other, column in others:
+        for problem, mine, its in (
+            ("tokenizers", _tokenizer(first).content_digest, _tokenizer(column).content_digest),
+            ("parameters", first.artifact.params, column.artifact.params),
+            ("holdouts", bench.table.get("holdout"), benches[other].table.get("holdout")),
+            ("stores", bench.store.location, benches[other].store.location),
+        ):
+            if mine != its:
+                raise UsageError(
+                    f"mix: {name!r} and {other!r} were encoded with different {problem}; encode them alike"
+                )
+    table = {
+        "name": bench.table["name"],
+        "sources": {key: benches[key].table["sources"][each.source] for key, each in columns.items()},
+        "tokenizer": {"use": _tokenizer(first).fingerprint},
+        "encode": bench.table.get("encode", {}),
+    }
+    return Bench(bench.store, table).with_sections(holdout=bench.table.get("holdout"))
+
+
+def _tokenizer(column: EncodedColumn) -> Any:
+    (ref,) = column.artifact.record.refs("tokenizer")
+    return ref

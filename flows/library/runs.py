@@ -1,77 +1,144 @@
-"""The runs of a store as a table: filtered, sorted, with metrics and parameters as columns."""
+"""The runs of a store: filtered, sorted, with metrics and parameters as columns."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
-from html import escape
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
 
-from tokmill.flows.cli.lookup import columns_named, moment_since, order_by
+from tokmill.flows.errors import UsageError
 from tokmill.flows.library.table import Table
-from tokmill.tasks.core.stage import ArtifactRef, Scalar
-from tokmill.tasks.store import Direction, Graph, Store, lineage
-from tokmill.tasks.store.references import RunFilter, list_runs
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Scalar
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.references import Column, Order, Row, RunFilter, find_columns, list_runs
 from tokmill.tasks.store.rows import as_json
-from tokmill.tokenizer.core import markup
 
-_TEXTS = (
-    *("run_id", "name", "profile", "experiment", "state", "message", "started_by", "user_name", "host"),
-    *("tokmill", "git_commit", "url"),
+_AGO = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[mhdw])")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LOWER: Final = re.compile(
+    "fertility|premium|gini|bits_per_byte|perplexity|seconds|peak_bytes|unknown_share|unused_share|"
+    "never_encoded_share|padding_share|changed_share|num_padding_tokens|num_suspects|truncated_share|"
+    "num_unmet_probes|num_unreachable|dropped_share|num_quarantined"
 )
-_NUMBERS = ("attempt", "num_made", "num_cached", "num_waited", "peak_bytes")
-_MOMENTS = ("started", "ended")
-_ORDER = (
-    *("run_id", "attempt", "name", "profile", "experiment", "tags", "state", "message", *_MOMENTS),
-    *("seconds", "num_made", "num_cached", "num_waited", "peak_bytes", "started_by", "user_name"),
-    *("host", "tokmill", "git_commit", "git_dirty", "url"),
-)
-"""The columns that every list has."""
+_HIGHER: Final = ("bytes_per_token", "renyi_efficiency", "whole_share", "chars_per_token", "words_per_token")
+_OF_COMPRESSION: Final = ("bytes_per_token", "chars_per_token", "fertility", "premium")
+"""Of tokenizers that lose text these do not compare: what is lost costs no tokens."""
+_TYPES: Final = {
+    **{"run_id": "string", "attempt": "int64", "name": "string", "profile": "string", "experiment": "string"},
+    **{"tags": "list", "state": "string", "message": "string", "started": "timestamp[s]"},
+    **{"ended": "timestamp[s]", "seconds": "float64", "num_made": "int64", "num_cached": "int64"},
+    **{"num_waited": "int64", "peak_bytes": "int64", "started_by": "string", "user_name": "string"},
+    **{"host": "string", "tokmill": "string", "git_commit": "string", "git_dirty": "bool", "url": "string"},
+}
+"""The columns that every table has, by name, with their types in Arrow."""
 
 
-def table_of_runs(
-    store: Store, where: RunFilter, sort: str, show: Sequence[str], best: int | None, lowest: bool | None
-) -> Table:
-    """Return one row per run.
+class RunList(NamedTuple):
+    """Runs, the columns that were asked for, and the order, by the first of these."""
+
+    rows: list[Row]
+    columns: list[Column]
+    order: Order
+
+
+def find_runs(
+    store: Store,
+    where: RunFilter,
+    sort: str = "started",
+    show: Sequence[str] = (),
+    *,
+    best: int | None = None,
+    lowest: bool | None = None,
+    most: int | None = None,
+) -> RunList:
+    """List runs.
 
     Args:
         store: whose runs.
         where: which ones; `since` is `7d`, `12h`, or a date.
         sort: the column to sort by.
         show: further metrics and parameters.
-        best: how many of the best to return; None for all.
+        best: how many of the best to list; None for all.
         lowest: whether the lowest value comes first; None where the name says it.
+        most: how many to list if not the best.
 
     Raises:
         UsageError: there is no such metric or parameter, or it is not known what is better.
     """
+    try:
+        columns = list(dict.fromkeys(find_columns(store.catalog, [sort, *show])))
+    except StoreError as error:
+        raise UsageError(f"runs: {error}") from error
+    where = replace(where, since=moment_since(where.since))
+    order = order_by(columns[0], lowest=lowest, best=best is not None)
+    rows = list_runs(store.catalog, where, columns, order, best or most, complete=best is not None)
+    return RunList(rows, columns, order)
+
+
+def moment_since(text: str | None) -> str | None:
+    """Return the moment that `7d` ago, or a date or time in UTC, means."""
+    if text is None:
+        return None
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            back = timedelta(**{_UNITS[ago["unit"]]: float(ago["number"])})
+            return (datetime.now(UTC) - back).replace(tzinfo=None).isoformat()
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"--since {text!r} is not a time: use e.g. 7d, 12h or 2026-11-24") from error
+    return (moment.astimezone(UTC) if moment.tzinfo else moment).replace(tzinfo=None).isoformat()
+
+
+def order_by(column: Column, *, lowest: bool | None, best: bool) -> Order:
+    """Return how a list is sorted by a column: the best first where it is known what is better.
+
+    Of the best by compression, runs whose tokenizer loses text come last.
+
+    Args:
+        column: the column.
+        lowest: whether the lowest value comes first; None if unspecified.
+        best: whether the best are requested.
+
+    Raises:
+        UsageError: the best are requested, and it is not known what is better.
+    """
+    kind, _, name = column.name.rpartition(".")
+    compares = best and column.of == "metric" and any(word in name for word in _OF_COMPRESSION)
+    lost = Column("metric", f"{kind}.unknown_share") if compares else None
+    if lowest is not None:
+        return Order(column, not lowest, lost)
+    if _LOWER.search(name):
+        return Order(column, not best, lost)
+    if best and not any(word in name for word in _HIGHER):
+        raise UsageError(
+            f"--best: whether a high or a low {column.name} is better is not known; add --highest or --lowest"
+        )
+    return Order(column, column.name not in {"name", "profile", "state"}, lost)
+
+
+def table_of(runs: RunList, title: str) -> Table:
+    """Return one row per run."""
     import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
 
-    where = replace(where, since=moment_since(where.since))
-    by, *others = columns_named(store, [sort, *show])
-    order = order_by(by, lowest=lowest, best=best is not None)
-    rows = list_runs(store.catalog, where, [by, *others], order, best, complete=best is not None)
-    named = [column.label for column in dict.fromkeys([by, *others]) if column.of != "field"]
-    columns = {name: _column(rows, name) for name in _ORDER}
-    values = {name: _values([row["values"][name] for row in rows]) for name in named}
-    return Table(pa.table({**columns, **values}), f"Runs of {store.location}")
+    columns = {
+        name: pa.array(
+            [_moment(row[name]) if kind == "timestamp[s]" else row[name] for row in runs.rows],
+            pa.list_(pa.string()) if kind == "list" else pa.type_for_alias(kind),
+        )
+        for name, kind in _TYPES.items()
+    }
+    values = {
+        column.label: _values([row["values"][column.label] for row in runs.rows])
+        for column in runs.columns
+        if column.of != "field"
+    }
+    return Table(pa.table({**columns, **values}), title)
 
 
-def _column(rows: Sequence[dict[str, Any]], name: str) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
-
-    values = [row[name] for row in rows]
-    if name in _TEXTS:
-        return pa.array(values, pa.string())
-    if name in _NUMBERS:
-        return pa.array(values, pa.int64())
-    if name in _MOMENTS:
-        return pa.array([_moment(value) for value in values], pa.timestamp("s"))
-    kinds = {"tags": pa.list_(pa.string()), "seconds": pa.float64(), "git_dirty": pa.bool_()}
-    return pa.array(values, kinds[name])
-
-
-def _values(found: Sequence[Scalar | None]) -> Any:
+def _values(values: Sequence[Scalar | None]) -> Any:
     """Return metrics or parameters as a column: of one type if that loses nothing, else as texts.
 
     Seeds may have all of 64 bits, which neither int64 nor a float holds, and a setting may be a number in one
@@ -80,58 +147,12 @@ def _values(found: Sequence[Scalar | None]) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array(found)
-    if all(isinstance(value, int) and value >= 0 for value in found if value is not None):
-        return pa.array(found, pa.uint64())
-    texts = (value if value is None or isinstance(value, str) else as_json(value) for value in found)
+        return pa.array(values)
+    if all(isinstance(value, int) and value >= 0 for value in values if value is not None):
+        return pa.array(values, pa.uint64())
+    texts = (value if value is None or isinstance(value, str) else as_json(value) for value in values)
     return pa.array(texts, pa.string())
 
 
 def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).replace(tzinfo=None)
-
-
-@dataclass(frozen=True)
-class Lineage:
-    """What an artifact was made from, or what was made from it.
-
-    Attributes:
-        graph: the graph, with `to_tree()`, `to_mermaid()` and `to_json()`.
-    """
-
-    graph: Graph
-
-    @classmethod
-    def of(cls, store: Store, ref: ArtifactRef, direction: Direction) -> "Lineage":
-        """Follow the records of a store, up, down, or both."""
-        return cls(lineage(store, ref, direction))
-
-    @property
-    def nodes(self) -> Table:
-        """One row per artifact, or per role of inputs from outside: key, title, status, kind, name, label."""
-        return _table([dict(vars(node)) for node in self.graph.nodes.values()], "Nodes")
-
-    @property
-    def edges(self) -> Table:
-        """One row per use: `source` is an input of `target`, in a role."""
-        return _table([dict(vars(edge)) for edge in self.graph.edges], "Edges")
-
-    def to_tree(self) -> str:
-        """Return the graph as an indented tree, shards drawn together."""
-        return self.graph.to_tree()
-
-    def to_mermaid(self) -> str:
-        """Return the graph as a Mermaid flowchart."""
-        return self.graph.to_mermaid()
-
-    def __repr__(self) -> str:
-        return self.to_tree()
-
-    def _repr_html_(self) -> str:
-        return markup.sheet("Lineage", f"<pre>{escape(self.to_tree())}</pre>")
-
-
-def _table(rows: list[dict[str, object]], title: str) -> Table:
-    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
-
-    return Table(pa.Table.from_pylist(rows), title)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import size
-from tokmill.flows.library.artifact import Artifact
+from tokmill.flows.library.artifact import Artifact, Lineage
 from tokmill.flows.library.table import Table
 from tokmill.flows.run.machine import open_store
 from tokmill.tasks.store import Store as ArtifactStore
@@ -15,7 +15,6 @@ from tokmill.tasks.store.layout import DEFAULT_STORE
 from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
-    from tokmill.flows.library.runs import Lineage
     from tokmill.tasks.store.lineage import Direction
 
 _ARTIFACTS = """
@@ -96,11 +95,12 @@ class Store(ArtifactStore):
             UsageError: there is no such metric or parameter, or it is not known whether high or low is
                 better.
         """
-        from tokmill.flows.library.runs import table_of_runs  # noqa: PLC0415
+        from tokmill.flows.library.runs import find_runs, table_of  # noqa: PLC0415
         from tokmill.tasks.store.references import RunFilter  # noqa: PLC0415
 
         where = RunFilter(state, profile, experiment, tag, since, attempts)
-        return table_of_runs(self, where, sort, show, best, lowest)
+        runs = find_runs(self, where, sort, show, best=best, lowest=lowest)
+        return table_of(runs, f"Runs of {self.location}")
 
     def artifacts(self, kind: str | None = None, name: str | None = None) -> Table:
         """Return one row per version of an artifact: labels, aliases, sizes in bytes, seconds, digests.
@@ -112,25 +112,23 @@ class Store(ArtifactStore):
         Raises:
             UsageError: the store has other kinds, but not this one.
         """
-        found = Table(self.catalog.table(_ARTIFACTS, {"kind": kind, "name": name}), "Artifacts")
-        if kind is not None and not len(found):
-            self._check_kind(kind)
-        return found
+        return self._versions(_ARTIFACTS, "Artifacts", kind, name)
 
     def metrics(self, kind: str | None = None, name: str | None = None) -> Table:
         """Return one row per metric of a version: `value` as a number, `text` as it was recorded.
 
-        Args:
-            kind: see `artifacts`.
-            name: see `artifacts`.
-
-        Raises:
-            UsageError: as `artifacts`.
+        Args and Raises are those of `artifacts`.
         """
-        found = Table(self.catalog.table(_METRICS, {"kind": kind, "name": name}), "Metrics")
-        if kind is not None and not len(found):
-            self._check_kind(kind)
-        return found
+        return self._versions(_METRICS, "Metrics", kind, name)
+
+    def _versions(self, query: str, title: str, kind: str | None, name: str | None) -> Table:
+        table = Table(self.catalog.table(query, {"kind": kind, "name": name}), title)
+        kinds = self.layout.kinds()
+        if kind is not None and not len(table) and kinds and kind not in kinds:
+            raise UsageError(
+                f"kind={kind!r}: {self.location} has none{suggestion(kind, kinds, known_as='kinds')}"
+            )
+        return table
 
     def find(self, reference: str) -> Artifact:
         """Return an artifact by its name, version, alias or fingerprint.
@@ -144,11 +142,9 @@ class Store(ArtifactStore):
         """
         return Artifact.find(self, reference)
 
-    def __getitem__(self, reference: str) -> Artifact:
-        """Return what `find` returns."""
-        return self.find(reference)
+    __getitem__ = find
 
-    def lineage(self, reference: str, direction: "Direction" = "up") -> "Lineage":
+    def lineage(self, reference: str, direction: "Direction" = "up") -> Lineage:
         """Return what an artifact was made from (`up`), what was made from it (`down`), or `both`.
 
         Raises:
@@ -170,20 +166,12 @@ class Store(ArtifactStore):
     def _repr_html_(self) -> str:
         if not self.root.is_dir():
             return markup.sheet(f"Store {self.location}", markup.note("It does not exist yet."))
-        rows = self.catalog.query(_SUMMARY)
         columns = ("kind", "versions", "bytes", "newest")
         cells = [
             (row["kind"], f"{row['versions']:,}", size(row["bytes"]), f"{row['newest']:%Y-%m-%d %H:%M}")
-            for row in rows
+            for row in self.catalog.query(_SUMMARY)
         ]
-        return markup.sheet(f"Store {self.location}", markup.grid(columns, cells, ("versions", "bytes")))
-
-    def _check_kind(self, kind: str) -> None:
-        kinds = self.layout.kinds()
-        if kinds and kind not in kinds:
-            raise UsageError(
-                f"kind={kind!r}: {self.location} has none{suggestion(kind, kinds, known_as='kinds')}"
-            )
+        return markup.sheet(f"Store {self.location}", markup.grid(columns, cells, columns[1:3]))
 
 
 def opened(store: "str | Path | ArtifactStore | None") -> Store:

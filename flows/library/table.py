@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tokmill.flows.errors import UsageError
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN_ROWS = 20
+_NUMBERS = frozenset({"int16", "int32", "int64", "uint16", "uint32", "uint64", "float", "double"})
+_MOST_CHARS = 60
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
+_DIGEST_CHARS = 12
 
 
 class Table:
@@ -29,6 +34,13 @@ class Table:
         self._table = table
         self._title = title
 
+    @classmethod
+    def of(cls, rows: list[dict[str, Any]], title: str) -> "Table":
+        """Make a table of rows."""
+        import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+
+        return cls(pa.Table.from_pylist(rows), title)
+
     def arrow(self) -> "pa.Table":
         """Return the table as Arrow's."""
         return self._table
@@ -39,7 +51,7 @@ class Table:
         Raises:
             UsageError: pandas is not installed.
         """
-        require_pandas()
+        require("pandas")
         return self._table.to_pandas()
 
     def to_polars(self) -> "pl.DataFrame":
@@ -48,11 +60,7 @@ class Table:
         Raises:
             UsageError: polars is not installed.
         """
-        try:
-            import polars  # noqa: PLC0415 - only for those who have it
-        except ImportError as error:
-            raise UsageError("to_polars() needs polars: python -m pip install polars") from error
-        return polars.from_arrow(self._table)
+        return require("polars").from_arrow(self._table)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per row."""
@@ -81,45 +89,35 @@ class Table:
         return self._table.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        head, rows = self._shown()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)] if head else []
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (head, *rows)
-        ]
-        return "\n".join([*lines, *([self._more()] if self._more() else [])])
+        rows, more = self._shown()
+        widths = [max(map(len, column)) for column in zip(self.columns, *rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (self.columns, *rows)]
+        return "\n".join([*lines, *more])
 
     def _repr_html_(self) -> str:
-        head, rows = self._shown()
-        more = [markup.note(self._more())] if self._more() else []
-        numbers = [name for name in head if str(self._table.schema.field(name).type) in _NUMBERS]
+        rows, more = self._shown()
+        numbers = [field.name for field in self._table.schema if str(field.type) in _NUMBERS]
         detail = f"{len(self):,} {'row' if len(self) == 1 else 'rows'}"
-        return markup.sheet(self._title or "Table", markup.grid(head, rows, numbers), *more, detail=detail)
+        grid = markup.grid(self.columns, rows, numbers)
+        return markup.sheet(self._title or "Table", grid, *map(markup.note, more), detail=detail)
 
-    def _shown(self) -> tuple[list[str], list[list[str]]]:
+    def _shown(self) -> tuple[list[list[str]], list[str]]:
+        """Return the first rows as text, and a line that counts the others, if there are any."""
         rows = self._table.slice(0, _SHOWN_ROWS).to_pylist()
-        return self.columns, [[cell(value) for value in row.values()] for row in rows]
-
-    def _more(self) -> str:
         hidden = len(self) - _SHOWN_ROWS
-        return f"… {hidden:,} more" if hidden > 0 else ""
+        more = [f"… {hidden:,} more"] if hidden > 0 else []
+        return [[_cell(value) for value in row.values()] for row in rows], more
 
 
-def require_pandas() -> None:
-    """Raise UsageError unless pandas is installed; pyarrow would say so in other words, or not at all."""
+def require(library: str) -> Any:
+    """Import a library that only some have; raises UsageError unless it is installed."""
     try:
-        import pandas  # noqa: F401, PLC0415 - only for those who have it
+        return import_module(library)
     except ImportError as error:
-        raise UsageError("to_pandas() needs pandas: python -m pip install pandas") from error
+        raise UsageError(f"to_{library}() needs {library}: python -m pip install {library}") from error
 
 
-_NUMBERS = frozenset({"int16", "int32", "int64", "uint16", "uint32", "uint64", "float", "double"})
-_MOST_CHARS = 60
-_DIGEST = re.compile(r"[0-9a-f]{32,}")
-_DIGEST_CHARS = 12
-
-
-def cell(value: object) -> str:
+def _cell(value: object) -> str:
     """Return a value of a table for people: nothing for null, few digits, the first ones of a digest."""
     if value is None:
         return ""

@@ -1,30 +1,38 @@
-"""`tokmill.train`: a tokenizer from columns of text; and the profile in which a tokenizer works on texts."""
+"""`tokmill.train` and `audit`: a tokenizer from columns of text, and one judged on them."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.library.artifact import Artifact
-from tokmill.flows.library.bench import Bench, held_out, parted
-from tokmill.flows.library.columns import OnError, named_columns
-from tokmill.flows.library.options import HoldoutOptions, TrainingOptions
-from tokmill.flows.library.store import Store, opened
-from tokmill.flows.library.texts import sources_of
+from tokmill.flows.library.api import AnyStore
+from tokmill.flows.library.artifact import Artifact, figures_of
+from tokmill.flows.library.bench import Bench, Made, held_out, parted
+from tokmill.flows.library.columns import OnError, named_columns, sources_of
+from tokmill.flows.library.options import AuditOptions, HoldoutOptions, TrainingOptions
+from tokmill.flows.library.store import Store
+from tokmill.flows.library.table import Table
+from tokmill.flows.profile.model import Auditing
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.components.post_processors import Template
+from tokmill.tokenizer.core import markup
 from tokmill.tokenizer.pipeline.definition import Definition
 
+if TYPE_CHECKING:
+    from tokmill.tasks.audit.summary import AuditSummary
+
 _NAME_CHARS = 24
+_COLUMNS = ["num_documents", "num_bytes", "num_tokens", "bytes_per_token", "fertility", "whole_share"]
 
 
 class TrainedTokenizer(Tokenizer):
@@ -38,24 +46,29 @@ class TrainedTokenizer(Tokenizer):
     """
 
     def __init__(
-        self, definition: Definition, bench: Bench | None = None, around: Template | None = None
+        self,
+        definition: Definition,
+        artifact: Artifact | None = None,
+        bench: Bench | None = None,
+        around: Template | None = None,
     ) -> None:
         super().__init__(definition)
+        self.artifact = artifact
         self.bench = bench
         self._around = around
-
-    @property
-    def artifact(self) -> Artifact | None:
-        """The artifact, with its path and figures; None after a change, such as `with_roles`."""
-        return None if self.bench is None else self.bench.artifact
 
     @classmethod
     def of(cls, artifact: Artifact, bench: Bench | None = None) -> "TrainedTokenizer":
         """Open the tokenizer of an artifact, and check its attestation."""
         definition = open_tokenizer(artifact.path).definition
         encode = _encoding_of(artifact) if bench is None else bench.table.get("encode", {})
-        around = _around(encode, definition.named_tokens)
-        return cls(definition, bench or Bench(opened(artifact.store), {}, artifact), around)
+        names = (
+            encode.get(name, getattr(EncodeParams(), name))
+            for name in ("begin_of_document", "end_of_document")
+        )
+        begin, end = ([name] if name in definition.named_tokens else [] for name in names)
+        around = Template.around_each(begin, end) if begin or end else None
+        return cls(definition, artifact, bench, around)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what decides the ids; the artifact is left behind."""
@@ -81,20 +94,66 @@ def _encoding_of(artifact: Artifact) -> Mapping[str, Any]:
     return {"begin_of_document": None, "end_of_document": None, **encode}  # what is None is not recorded
 
 
-def _around(encode: Mapping[str, Any], tokens: Mapping[str, int]) -> Template | None:
-    """Return the tokens around documents as a template; None if there are none."""
-    names = (
-        encode.get(name, getattr(EncodeParams(), name)) for name in ("begin_of_document", "end_of_document")
-    )
-    begin, end = ([name] if name in tokens else [] for name in names)
-    return Template.around_each(begin, end) if begin or end else None
+class Audit(Made):
+    """What an audit found: the gate's verdict, key figures, and a table for every question.
+
+    Attributes:
+        artifact: the artifact, with its path and record.
+    """
+
+    @cached_property
+    def summary(self) -> "AuditSummary":
+        """The summary: vocabulary, sources, premiums, probes, limits."""
+        from tokmill.tasks.audit.summary import read_summary  # noqa: PLC0415 - imports pyarrow
+
+        return read_summary(self.artifact.path)
+
+    @property
+    def gate(self) -> str:
+        """The gate's verdict: `passed`, `failed: …`, or that no limit was set."""
+        return self.summary.gate
+
+    @property
+    def sources(self) -> Table:
+        """One row per source, and `*` for all: documents, bytes, tokens, bytes per token, tokens per word."""
+        return self.table("vocab_sources")
+
+    @property
+    def tokens(self) -> Table:
+        """One row per token: its text, bytes, kind, whether a text can give it, how often it occurs."""
+        return self.table("vocab_tokens")
+
+    def table(self, name: str) -> Table:
+        """Return one of the audit's tables, e.g. `vocab_parity`; see docs/audit.md for all."""
+        return self.artifact.table(name)
+
+    def text(self) -> str:
+        """Return the summary for people, in Markdown."""
+        return self.artifact.text()
+
+    def __repr__(self) -> str:
+        figures = {name: self.figures.get(name) for name in ("bytes_per_token", "fertility")}
+        amounts = ", ".join(f"{name}={number(value)}" for name, value in figures.items() if value is not None)
+        return f"Audit({self.artifact.reference!r}, gate={self.gate!r}, {amounts})"
+
+    def _repr_html_(self) -> str:
+        columns = ["source", *(name.removeprefix("num_").replace("_", " ") for name in _COLUMNS)]
+        rows = [
+            [
+                "all sources" if row["source"] == "*" else row["source"],
+                *(number(row[name]) for name in _COLUMNS),
+            ]
+            for row in self.sources
+        ]
+        title, grid = f"Audit {self.artifact.reference}", markup.grid(columns, rows)
+        return figures_of(title, self.figures, grid, self.gate)
 
 
 def train(
     texts: Any,
     *,
     vocab_size: int,
-    store: str | Path | ArtifactStore | None = None,
+    store: AnyStore | None = None,
     name: str = "notebook",
     on_error: OnError = "fail",
     workers: int | None = None,
@@ -136,53 +195,83 @@ def train(
     """
     training, balance = parted("train", options, TrainParams, BalanceParams)
     bench = Bench.of(store, name=name, train={"vocab_size": vocab_size, **training}, balance=balance)
-    bench = bench.with_sections(holdout=held_out(holdout))
     sources = sources_of(named_columns(texts), bench.store, on_error)
-    made, done = bench.with_sections(sources=sources).made("tokenizer", workers=workers, progress=progress)
-    return TrainedTokenizer.of(done["tokenizer"], made)
+    bench = bench.with_sections(holdout=held_out(holdout), sources=sources)
+    return TrainedTokenizer.of(bench.made("tokenizer", workers=workers, progress=progress), bench)
+
+
+def audit(
+    tok: Tokenizer | str | Path,
+    texts: Any = None,
+    *,
+    store: AnyStore | None = None,
+    name: str | None = None,
+    on_error: OnError = "fail",
+    workers: int | None = None,
+    progress: bool | None = None,
+    holdout: float | HoldoutOptions | None = None,
+    **options: Unpack[AuditOptions],
+) -> Audit:
+    """Judge a tokenizer on columns of text, as the pipeline's audit does.
+
+        audit = tokmill.audit(tok, {"web": web["text"], "code": code["text"]}, max_fertility=2.5)
+        audit.gate, audit.figures["bytes_per_token"], audit.sources.to_pandas()
+
+    Args:
+        tok: a tokenizer, the path of one, or the name of an artifact (`tokenizer/quickstart`).
+        texts: a column, or source → column; by default what `tok` was trained on by `tokmill.train`. With
+            these, the training's counts tell which tokens are unused.
+        store: see `train`; by default where `tok` was trained.
+        name: see `train`; by default that of the training.
+        on_error: see `train`.
+        workers: see `train`.
+        progress: see `run`.
+        holdout: see `train`; by default as `tok` was trained.
+        **options: parameters of the audit: what is read (`sample_megabytes`), the gate's limits
+            (`max_fertility`, `max_unused_share`, …), `parallel` texts, `probes`, `compare_with`,
+            `on_failure`.
+
+    Raises:
+        UsageError: a column is none, has a null row, or there is no such parameter.
+        ProfileError: a parameter is invalid.
+        GateError: the gate failed or did not measure, and `on_failure` is "fail"; the audit is published all
+            the same.
+    """
+    (limits,) = parted("audit", options, Auditing)
+    bench = bench_for(tok, texts, store=store, name=name, on_error=on_error, holdout=holdout)
+    bench = bench.with_sections(audit=limits)
+    return Audit(bench.made("audit", workers=workers, progress=progress), bench)
 
 
 def bench_for(
     tok: Tokenizer | str | Path,
     texts: Any,
     *,
-    store: str | Path | ArtifactStore | None,
+    store: AnyStore | None,
     name: str | None,
     on_error: OnError,
     holdout: float | HoldoutOptions | None = None,
 ) -> Bench:
-    """Return the profile in which a tokenizer works on texts.
-
-    Args:
-        tok: a tokenizer, the path of one, or the name of an artifact.
-        texts: a column, or source → column; None for those that the tokenizer was trained on.
-        store: where artifacts are; by default where the tokenizer was trained, else the temporary store.
-        name: of the artifacts; by default that of the training.
-        on_error: see `texts.sources_of`.
-        holdout: see `bench.held_out`; by default that of the training.
-
-    Raises:
-        UsageError: there are no texts, or a column is none.
-    """
+    """Return the profile in which a tokenizer works on texts; see `audit`."""
     trained = tok.bench if isinstance(tok, TrainedTokenizer) and tok.bench and tok.bench.table else None
     bench = trained if store is None and trained is not None else Bench.of(store, name="notebook")
-    if texts is None:
-        if trained is None:
-            raise UsageError("texts: this tokenizer was not trained by tokmill.train here; name the texts")
+    if texts is not None:
+        sources = sources_of(named_columns(texts), bench.store, on_error)
+    elif trained is not None:
         sources = trained.table["sources"]
     else:
-        sources = sources_of(named_columns(texts), bench.store, on_error)
-    named = {} if name is None else {"name": name}
-    held = {} if holdout is None else {"holdout": held_out(holdout)}
-    if (
+        raise UsageError("texts: this tokenizer was not trained by tokmill.train here; name the texts")
+    same = (
         trained is not None
         and sources == trained.table["sources"]
         and bench.store.location == trained.store.location
-    ):
-        return trained.with_sections(**named, **held)
-    used = {"use": _use(tok, bench.store)}
-    own = name or bench.table["name"]
-    return Bench(bench.store, {"name": own, "sources": sources, "tokenizer": used, **held})
+    )
+    if not same:
+        used = {"use": _use(tok, bench.store)}
+        bench = Bench(bench.store, {"name": bench.table["name"], "sources": sources, "tokenizer": used})
+    elif trained is not None:
+        bench = trained
+    return bench.with_sections(name=name, holdout=held_out(holdout))
 
 
 def _use(tok: Tokenizer | str | Path, store: Store) -> str:
@@ -191,9 +280,8 @@ def _use(tok: Tokenizer | str | Path, store: Store) -> str:
         return str(tok)
     artifact = tok.artifact if isinstance(tok, TrainedTokenizer) else None
     if artifact is not None:
-        if artifact.store.location == store.location:
-            return artifact.ref.fingerprint
-        return str(artifact.path)
+        here = artifact.store.location == store.location
+        return artifact.ref.fingerprint if here else str(artifact.path)
     folder = store.layout.texts
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".tokenizer-") as unfinished:

@@ -58,6 +58,12 @@ class _NoDigests:
         return ""
 
 
+def files_of(spec: SourceSpec, source: str) -> list[Mapping[str, Any]]:
+    """Return the files of a source, relative to the working directory, without reading them."""
+    files, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=source)
+    return [file.value for file in files]
+
+
 def draft_profile(
     path: Path,
     sources: Sequence[str],
@@ -77,26 +83,6 @@ def draft_profile(
         UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob`,
             matches no file, or has no text; or one of `text_columns` is not of the form `name=column`.
     """
-    _require_free(path, overwrite)
-    patterns_by_name = _by_name(sources)
-    chosen = _columns(text_columns, patterns_by_name)
-    common: dict[str, Any] = {"exclude": list(exclude)} if exclude else {}
-    common |= {key: value for key, value in (reading or {}).items() if value is not None}
-    drafted = [
-        _draft(name, patterns, path, common, chosen.get(name)) for name, patterns in patterns_by_name.items()
-    ]
-    text = _TEMPLATE.format(
-        description=toml_value(f"Drafted from {', '.join(source.name for source in drafted)}."),
-        sources="".join(_source_table(source) for source in drafted),
-        vocab_size=vocab_size,
-        sequence_length=sequence_length,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return drafted
-
-
-def _require_free(path: Path, overwrite: bool) -> None:
     if path.suffix != ".toml":
         raise UsageError(f"init: {path} must end in .toml; write {path}.toml")
     if not _NAME.fullmatch(path.stem):
@@ -105,58 +91,74 @@ def _require_free(path: Path, overwrite: bool) -> None:
         )
     if path.exists() and not overwrite:
         raise UsageError(f"init: {path} exists; choose another name, or overwrite it with --force")
+    patterns_by_name = _by_name(sources)
+    columns = _columns(text_columns, patterns_by_name)
+    common: dict[str, Any] = {"exclude": list(exclude)} if exclude else {}
+    common |= {key: value for key, value in (reading or {}).items() if value is not None}
+    drafted = [
+        _draft(name, patterns, path.parent, common, columns.get(name))
+        for name, patterns in patterns_by_name.items()
+    ]
+    text = _TEMPLATE.format(
+        description=toml_value(f"Drafted from {', '.join(source.name for source in drafted)}."),
+        sources="".join(map(_source_table, drafted)),
+        vocab_size=vocab_size,
+        sequence_length=sequence_length,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return drafted
 
 
 def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
     """Return name → patterns; repeated names are combined."""
-    found: dict[str, list[str]] = {}
-    for given in sources:
-        name, equals, pattern = given.partition("=")
+    patterns: dict[str, list[str]] = {}
+    for option in sources:
+        name, equals, pattern = option.partition("=")
         if not (equals and pattern and _NAME.fullmatch(name)):
             rule = f"where name matches {_NAME.pattern}; write" if equals and pattern else "write"
             raise UsageError(
-                f"init: --source {given!r} must be name=glob, {rule} e.g. --source books='books/**/*.txt'"
+                f"init: --source {option!r} must be name=glob, {rule} e.g. --source books='books/**/*.txt'"
             )
-        found.setdefault(name, []).append(pattern)
-    return found
+        patterns.setdefault(name, []).append(pattern)
+    return patterns
 
 
 def _columns(text_columns: Sequence[str], sources: Collection[str]) -> dict[str, str]:
     """Return source → text column."""
-    found: dict[str, str] = {}
-    for given in text_columns:
-        name, _, column = given.partition("=")
+    columns: dict[str, str] = {}
+    for option in text_columns:
+        name, _, column = option.partition("=")
         if name not in sources or not column:
             raise UsageError(
-                f"init: --text-column {given!r} must be source=column, where source is one of "
+                f"init: --text-column {option!r} must be source=column, where source is one of "
                 f"{', '.join(sources)}; write e.g. --text-column {next(iter(sources))}=text"
             )
-        found[name] = column
-    return found
+        columns[name] = column
+    return columns
 
 
 def _draft(
-    name: str, patterns: Sequence[str], path: Path, common: Mapping[str, Any], text_column: str | None
+    name: str, patterns: Sequence[str], folder: Path, common: Mapping[str, Any], text_column: str | None
 ) -> DraftedSource:
     """Find a source's files, relative to the working directory, and detect their format."""
+    where = ""
     try:
         spec = SourceSpec(files=list(patterns), **common)
-        files, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
+        files = files_of(spec, name)
+        where = f"source '{name}': "
+        paths = [located(file["path"]) for file in files]
+        seen = sniff(paths, spec.read_options(), source=name, text_column=text_column)
     except ValidationError as error:
         raise UsageError(f"init: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
     except SourceError as error:
-        raise UsageError(f"init: {error}") from error
-    try:
-        found = [located(file.value["path"]) for file in files]
-        seen = sniff(found, spec.read_options(), source=name, text_column=text_column)
-    except SourceError as error:
-        raise UsageError(f"init: source '{name}': {error}") from error
+        raise UsageError(f"init: {where}{error}") from error
     excluded = [
-        _from(path.parent, one) if "/" in one.rstrip("/") else one for one in common.get("exclude", ())
+        _from(folder, each) if "/" in each.rstrip("/") else each for each in common.get("exclude", ())
     ]
     options = {**({"exclude": excluded} if excluded else {}), **seen.options}
     options |= {"encoding": spec.encoding} if spec.encoding != UTF_8 else {}
-    relative = [_from(path.parent, pattern) for pattern in patterns]
+    relative = [_from(folder, pattern) for pattern in patterns]
     return DraftedSource(name, relative, len(files), replace(seen, options=options))
 
 
@@ -207,12 +209,9 @@ def toml_value(value: Any) -> str:
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
-    return _text(value) if isinstance(value, str) else _number(value)
-
-
-def _number(value: float) -> str:
-    """Return a number or a truth value; Python's `1e-05` and `inf` are TOML, too."""
-    return json.dumps(value) if isinstance(value, bool) else repr(value)
+    if isinstance(value, str):
+        return _text(value)
+    return json.dumps(value) if isinstance(value, bool) else repr(value)  # `1e-05` and `inf` are TOML, too
 
 
 def _text(text: str) -> str:

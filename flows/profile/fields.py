@@ -1,13 +1,15 @@
-"""The fields of a profile by key path: their models, keys, and which of them overrides change.
+"""The fields of a profile by key path: what they take and mean, and which of them overrides change.
 
 An override that repeats the profile's own value, or its default, changes nothing. So a form that is filled
 with a profile's values, and sends all of them, has the same changes as one field typed by hand.
 """
 
+import json
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -15,22 +17,25 @@ from pydantic.fields import FieldInfo
 from tokmill.tasks.core.markdown import number
 
 KeyPath: typing.TypeAlias = tuple[str, ...]
-Models: typing.TypeAlias = Sequence[type[BaseModel]]
 _MACHINE: Final = "execution"
 _MEANT: Final = ("balance", "train", "pack")
 _NAMED: Final = 3
 _LONGEST_VALUE: Final = 24
+_KINDS: Final = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_BOUNDS: Final = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+_DERIVED: Final = {("ingest", "sources")}
+"""Keys that follow from the rest of the profile, never set in one."""
 
 
-def models_at(model: type[BaseModel], path: Iterable[str]) -> Models:
+def models_at(model: type[BaseModel], path: Iterable[str]) -> Sequence[type[BaseModel]]:
     """Return the models of the table at `path`; several if the field is a union of models."""
-    models: Models = [model]
+    models: Sequence[type[BaseModel]] = [model]
     through_mapping = False
     for key in path:
         if through_mapping:
             through_mapping = False
             continue
-        fields = [found.model_fields[key] for found in models if key in found.model_fields]
+        fields = [each.model_fields[key] for each in models if key in each.model_fields]
         models = [inner for field in fields for inner in models_in(field.annotation)]
         through_mapping = any(_is_mapping(field.annotation) for field in fields)
     return models
@@ -55,22 +60,8 @@ def field_at(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
     """Return the field at `path`, or None if the key is unknown."""
     *above, key = path or ("",)
     return next(
-        (found.model_fields[key] for found in models_at(model, above) if key in found.model_fields), None
+        (each.model_fields[key] for each in models_at(model, above) if key in each.model_fields), None
     )
-
-
-def keys_of(models: Models) -> Iterator[str]:
-    """Yield the keys of the models."""
-    for model in models:
-        yield from model.model_fields
-
-
-def section_keys(model: type[BaseModel]) -> Iterator[KeyPath]:
-    """Yield every key of the profile's fixed sections: `("train", "vocab_size")`."""
-    for section, field in model.model_fields.items():
-        if not _is_mapping(field.annotation):
-            for inner in models_in(field.annotation):
-                yield from ((section, key) for key in inner.model_fields)
 
 
 def may_be_unset(model: type[BaseModel], path: KeyPath) -> bool:
@@ -100,11 +91,20 @@ class Change(NamedTuple):
 
 def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return the fields that differ between two profiles, resolved, in the order of the second one."""
-    left, right = dict(_fields(before)), dict(_fields(after))
-    paths = [*right, *(path for path in left if path not in right)]
+    old, new = dict(_values(before)), dict(_values(after))
     return tuple(
-        Change(path, left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)
+        Change(path, old.get(path), new.get(path))
+        for path in dict.fromkeys([*new, *old])
+        if old.get(path) != new.get(path)
     )
+
+
+def _values(value: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _values(item, (*path, key))
+        else:
+            yield (*path, key), item
 
 
 def in_words(changes: Sequence[Change], model: type[BaseModel]) -> list[str]:
@@ -113,11 +113,21 @@ def in_words(changes: Sequence[Change], model: type[BaseModel]) -> list[str]:
     A field of several sections is named with its own, unless people mean that one: of the balance, the
     training or the packing. Settings of the machine are left out, since they change no result.
     """
+    owners: dict[str, str] = {}
+    for section in (*_MEANT, *model.model_fields):
+        for owner in models_at(model, (section,)):
+            for key in owner.model_fields:
+                owners.setdefault(key, section)
     here = [change for change in changes if change.path[0] != _MACHINE]
     differing = [change for change in here if change.after is not None] or here  # a rule may drop another's
-    words = [_words(change, _sections(model)) for change in differing[:_NAMED]]
-    rest = len(differing) - _NAMED
-    return words if rest <= 0 else [*words, f"{rest} more"]
+    words = []
+    for change in differing[:_NAMED]:
+        section, *keys = change.path
+        alone = len(keys) == 1 and owners.get(keys[0]) == section
+        value = value_in_words(change.after)
+        value = value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 1]}…"
+        words.append(f"{' '.join(keys if alone else change.path).replace('_', ' ')} {value}")
+    return [*words, *([f"{len(differing) - _NAMED} more"] if len(differing) > _NAMED else [])]
 
 
 def value_in_words(value: Any) -> str:
@@ -126,32 +136,81 @@ def value_in_words(value: Any) -> str:
         return "unset"
     if isinstance(value, list | tuple):
         return ", ".join(map(value_in_words, value)) or "none"
-    if isinstance(value, bool | int | float | str):
-        return number(value)
-    return str(value)
+    return number(value)
 
 
-def _words(change: Change, first: Mapping[str, str]) -> str:
-    section, *keys = change.path
-    alone = len(keys) == 1 and first.get(keys[0]) == section
-    value = value_in_words(change.after)
-    if len(value) > _LONGEST_VALUE:
-        value = f"{value[: _LONGEST_VALUE - 1]}…"
-    return f"{' '.join(keys if alone else change.path).replace('_', ' ')} {value}"
+@dataclass(frozen=True)
+class Key:
+    """One key of a profile.
+
+    Attributes:
+        section: its table, e.g. `pack` or `sources.NAME`; empty for keys outside of tables.
+        name: the key.
+        kind: its type and bounds as text.
+        default: as TOML; `required` if there is none, empty if it is unset.
+        description: its meaning.
+    """
+
+    section: str
+    name: str
+    kind: str
+    default: str
+    description: str
 
 
-def _sections(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return field → the section that people mean by it."""
-    first: dict[str, str] = {}
-    for section in (*_MEANT, *model.model_fields):
-        for key in keys_of(models_at(model, (section,))):
-            first.setdefault(key, section)
-    return first
-
-
-def _fields(value: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            yield from _fields(item, (*path, key))
+def profile_keys(model: type[BaseModel]) -> list[Key]:
+    """Return every key of the model of profiles, grouped by section, in the order of the fields."""
+    extends = "Profile to start from: a file, relative to this one, or a shipped name."
+    below, top = list[Key](), list[Key]()
+    for name, field in model.model_fields.items():
+        if inner := next(models_in(field.annotation), None):
+            below += _keys("sources.NAME" if name == "sources" else name, inner)
         else:
-            yield (*path, key), item
+            default = "" if name == "name" else _default(field)  # its default is the file's name
+            top.append(Key("", name, _kind(field), default, field.description or ""))
+    return [*top, Key("", "extends", "text", "", extends), *below]
+
+
+def _keys(section: str, model: type[BaseModel]) -> Iterator[Key]:
+    """Yield the keys of a table, then those of its subtables: `a.b.SOURCE` of a table, `[a.b]` of a list."""
+    fields = {name: field for name, field in model.model_fields.items() if (section, name) not in _DERIVED}
+    for name, field in fields.items():
+        yield Key(section, name, _kind(field), _default(field), field.description or "")
+    for name, field in fields.items():
+        if inner := next(models_in(field.annotation), None):
+            path, is_list = f"{section}.{name}", typing.get_origin(field.annotation) in (list, tuple)
+            heading = f"{path}.SOURCE" if _is_mapping(field.annotation) else f"[{path}]" if is_list else path
+            yield from _keys(heading, inner)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return "" if value is None or value in ("", {}, [], ()) else json.dumps(value, ensure_ascii=False)
+
+
+def _kind(field: FieldInfo) -> str:
+    bounds = [
+        f"{sign} {getattr(rule, name):,}"
+        for rule in field.metadata
+        for name, sign in _BOUNDS.items()
+        if getattr(rule, name, None) is not None
+    ]
+    return " ".join([_words(field.annotation), " and ".join(bounds)]).strip()
+
+
+def _words(annotation: object) -> str:
+    """Return a type as text: `text`, `"concat" or "greedy"`, `list of text`, `table of numbers`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _words(arguments[0])
+    if origin is Literal:
+        return " or ".join(json.dumps(choice) for choice in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_words(part) for part in arguments if part is not types.NoneType)
+    if _is_mapping(annotation):
+        return f"table of {_words(arguments[1])}"
+    if origin in (list, tuple, set, frozenset):
+        return f"list of {_words(arguments[0])}"
+    return _KINDS.get(annotation, "table") if isinstance(annotation, type) else str(annotation)

@@ -1,11 +1,8 @@
 """Finds and reads profile files, and merges a profile with those that it extends into one table.
 
-A profile with `extends = "base.toml"` starts from that profile. Tables are merged key by key; values and
-lists replace earlier ones. So a source of the same name keeps the fields that are not set again. `name` and
-`description` are not inherited, and `[train]` and `[tokenizer]` replace each other. Relative file patterns of
-a source start at the folder of the file that contains them.
-
-`Layered.origins` has the file of every value, for error messages.
+Tables are merged key by key; values and lists replace earlier ones. `name` and `description` are not
+inherited, and `[train]` and `[tokenizer]` replace each other. Relative file patterns of a source start at the
+folder of the file that contains them.
 """
 
 import errno
@@ -27,8 +24,8 @@ Table: TypeAlias = dict[str, Any]
 
 OVERRIDES = "--set"
 TABLE = "the given table"
-_MAX_BYTES = 4 << 20
-MAX_DEPTH = 24
+MAX_BYTES = 4 << 20
+_MAX_DEPTH = 24
 _MOST_PARTS = 500
 _DOTTED = re.compile(r"""[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+)+""")
 _SHOWN_CHARS = 60
@@ -56,13 +53,12 @@ class Layered:
         self._drop_replaced(layer, "train", by="tokenizer")
         if origin != OVERRIDES:
             self._drop_replaced(layer, "tokenizer", by="train")
-        before = {path: self.origins.get(path) for path in self.origins if path[:1] == ("sources",)}
         _merge(self.table, layer)
         for path in _leaves(layer):
-            self.origins[path] = origin
-            if path in before and origin != OVERRIDES:
-                old = before[path]
+            old = self.origins.get(path)
+            if old and path[0] == "sources" and origin != OVERRIDES:
                 self.notes.append(f"{dotted(path)} in {origin} replaces the value in {old}")
+            self.origins[path] = origin
 
     def _drop_replaced(self, layer: Mapping[str, Any], section: str, *, by: str) -> None:
         """Remove a section if the layer has the section `by`, which replaces it."""
@@ -95,7 +91,9 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
         path = _path(name_or_path, beside or Path.cwd())
         if path.is_file():
             return path.resolve()
-        meant = _meant_file(path) or f"; `tokmill init {name_or_path}` writes one"
+        beside_it = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        meant = suggestion(path.name, beside_it, known_as="profiles there")
+        meant = meant or f"; `tokmill init {name_or_path}` writes one"
         raise ProfileError(f"profile '{name_or_path}': no file at {path}{meant}")
     if name_or_path in shipped_names():
         return shipped_folder() / f"{name_or_path}.toml"
@@ -134,64 +132,56 @@ def read_table(path: Path) -> Table:
     Raises:
         ProfileError: it cannot be read, is not UTF-8, or is not TOML (with line and column).
     """
+    shown = _shown(path)
     try:
-        table = parse_toml(_text(path))
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) <= MAX_BYTES:
+            return parse_toml(data.decode("utf-8").replace("\r\n", "\n"))
+        problem = f"{shown} is larger than {MAX_BYTES >> 20} MiB; name a profile"
     except OSError as error:
-        raise ProfileError(f"profile '{path.stem}': cannot read {path}: {error.strerror}") from error
+        problem = f"cannot read {path}: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise ProfileError(
-            f"profile '{path.stem}': {_shown(path)} is not UTF-8 at byte {error.start}; save it as UTF-8"
-        ) from error
+        problem = f"{shown} is not UTF-8 at byte {error.start}; save it as UTF-8"
     except tomllib.TOMLDecodeError as error:
-        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {_syntax_problem(str(error))}") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # a number with thousands of digits, or deeply nested brackets
-        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {limit_problem(error)}") from error
-    if problem := beyond_limits(table):
-        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {problem}")
-    return table
+        problem = f"{shown}: {_syntax_problem(str(error))}"
+    except LimitError as error:
+        problem = f"{shown}: {error}"
+    raise ProfileError(f"profile '{path.stem}': {problem}")
+
+
+class LimitError(ValueError):
+    """TOML that is nested too deeply, or has too large a number."""
 
 
 def parse_toml(text: str) -> Table:
-    """Parse TOML; the parser's time grows with the square of the parts of a key, so these are counted first.
+    """Parse TOML.
 
     Raises:
-        ValueError: it is not TOML.
-        RecursionError: a key has too many parts.
+        tomllib.TOMLDecodeError: it is not TOML.
+        LimitError: it is beyond what a profile may have.
     """
+    deep = LimitError(f"tables and lists are nested more than {_MAX_DEPTH} deep; write them flat")
+    # the parser's time grows with the square of the parts of a key, so these are counted first
     if any(key.group().count(".") > _MOST_PARTS for key in _DOTTED.finditer(text)):
-        raise RecursionError
-    return tomllib.loads(text)
-
-
-def _text(path: Path) -> str:
-    """Return a file's text, without reading more than the largest allowed profile."""
-    with path.open("rb") as file:
-        data = file.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise ProfileError(
-            f"profile '{path.stem}': {_shown(path)} is larger than {_MAX_BYTES >> 20} MiB; name a profile"
-        )
-    return data.decode("utf-8").replace("\r\n", "\n")
-
-
-def limit_problem(error: ValueError | RecursionError) -> str:
-    """Describe the limit that made the parser fail."""
-    if isinstance(error, RecursionError):
-        return f"tables and lists are nested more than {MAX_DEPTH} deep; write them flat"
-    return "a number has thousands of digits; write one of at most 19"
-
-
-def beyond_limits(value: object, depth: int = 0) -> str:
-    """Describe tables that are nested too deeply or numbers that are too large; "" if there are none."""
-    if depth > MAX_DEPTH:
-        return limit_problem(RecursionError())
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        return f"the number {str(value)[:24]}… has more than 64 bits; use a smaller one"
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return next(filter(None, (beyond_limits(one, depth + 1) for one in inner)), "")
+        raise deep
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise deep from None
+    except ValueError:
+        raise LimitError("a number has thousands of digits; write one of at most 19") from None
+    values = [(table, 0)]
+    for value, depth in values:  # grows while it is read
+        if depth > _MAX_DEPTH:
+            raise deep
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise LimitError(f"the number {str(value)[:24]}… has more than 64 bits; use a smaller one")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        values += [(each, depth + 1) for each in inner]
+    return table
 
 
 def _path(text: str, folder: Path) -> Path:
@@ -212,24 +202,29 @@ def _path(text: str, folder: Path) -> Path:
     return path
 
 
-def with_absolute_paths(table: Table, folder: Path) -> Table:
+def with_absolute_paths(table: Mapping[str, Any], folder: Path) -> Table:
     """Return a profile's table with its relative paths and patterns made absolute, from `folder`.
 
     A tokenizer's `use` is a path if that file exists, and the name of an artifact otherwise. Values of the
     wrong type are left for the validation.
     """
-    made = dict(table)
-    if isinstance(sources := table.get("sources"), dict):
-        made["sources"] = {name: _absolute_source(source, folder) for name, source in sources.items()}
-    if "tokenizer" in table:
-        made["tokenizer"] = _absolute_use(table["tokenizer"], folder)
-    if isinstance(audit := table.get("audit"), dict):
-        made["audit"] = audit | {
-            key: absolute(audit[key], folder)
-            for key, absolute in (("parallel", _absolute_files), ("compare_with", _absolute_use))
-            if key in audit
-        }
-    return made
+    return {key: _absolute(value, folder, (key,)) for key, value in table.items()}
+
+
+def _absolute(value: Any, folder: Path, at: tuple[str | int, ...]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _absolute(inner, folder, (*at, key)) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_absolute(inner, folder, (*at, 0)) for inner in value]
+    match at if isinstance(value, str) and value else ():
+        case ("sources", _, "files" | "exclude" as key, 0):
+            by_name = key == "exclude" and "/" not in value  # a name at any depth, not a path
+            return value if by_name or stands_alone(value) else f"{glob.escape(str(folder))}/{value}"
+        case ("tokenizer", "use") | ("audit", "compare_with", "use") | ("audit", "parallel", _):
+            path = None if is_remote(value) else _path(str(local_path(value)), folder)
+            return str(path) if path and (at[1] == "parallel" or path.exists()) else value
+        case _:
+            return value
 
 
 def dotted(path: KeyPath) -> str:
@@ -239,16 +234,10 @@ def dotted(path: KeyPath) -> str:
 
 def _merge(table: Table, layer: Mapping[str, Any]) -> None:
     for key, value in layer.items():
-        if isinstance(value, Mapping) and isinstance(table.get(key), dict):
+        if isinstance(value, dict) and isinstance(table.get(key), dict):
             _merge(table[key], value)
         else:
-            table[key] = _copied(value)
-
-
-def _copied(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
-    return list(value) if isinstance(value, list) else value
+            table[key] = value
 
 
 def _leaves(table: Mapping[str, Any], above: KeyPath = ()) -> Iterator[KeyPath]:
@@ -274,69 +263,21 @@ def _base_of(path: Path, table: Table) -> Path | None:
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: extends: {error}") from error
 
 
-def _absolute_use(tokenizer: object, folder: Path) -> object:
-    if not isinstance(tokenizer, dict) or not isinstance(use := tokenizer.get("use"), str):
-        return tokenizer
-    if is_remote(use):
-        return tokenizer
-    path = _path(str(local_path(use)), folder)
-    return tokenizer | {"use": str(path) if path.exists() else use}
-
-
-def _absolute_files(files: object, folder: Path) -> object:
-    if not isinstance(files, dict):
-        return files
-    return {
-        name: str(_path(str(local_path(file)), folder))
-        if isinstance(file, str) and file and not is_remote(file)
-        else file
-        for name, file in files.items()
-    }
-
-
-def _absolute_source(source: object, folder: Path) -> object:
-    if not isinstance(source, dict):
-        return source
-    return {key: _absolute_patterns(key, value, folder) for key, value in source.items()}
-
-
-def _absolute_patterns(key: str, patterns: object, folder: Path) -> object:
-    if key not in {"files", "exclude"} or not isinstance(patterns, list):
-        return patterns
-    # An `exclude` without a slash is a name at any depth, not a path.
-    by_name = key == "exclude"
-    return [
-        f"{glob.escape(str(folder))}/{pattern}"
-        if isinstance(pattern, str)
-        and pattern
-        and not stands_alone(pattern)
-        and not (by_name and "/" not in pattern)
-        else pattern
-        for pattern in patterns
-    ]
-
-
 def _syntax_problem(message: str) -> str:
     """Return the place and the kind of a syntax error."""
     position = _POSITION.search(message)
     where = position["where"] if position else "somewhere"
-    twice = _DECLARED_TWICE.search(message)
-    if twice:
-        return f"{where}: two sources are named '{twice['name']}'; rename one of them"
-    problem = _POSITION.sub("", message).strip()
-    if problem == "Cannot overwrite a value":
-        return f"{where}: a key is set twice in one table; set it once"
-    return f"{where}: not TOML: {problem}"
+    problem = f"not TOML: {_POSITION.sub('', message).strip()}"
+    if twice := _DECLARED_TWICE.search(message):
+        problem = f"two sources are named '{twice['name']}'; rename one of them"
+    elif problem.endswith("Cannot overwrite a value"):
+        problem = "a key is set twice in one table; set it once"
+    return f"{where}: {problem}"
 
 
 def _shown(path: Path) -> str:
     """Return a path relative to the working directory if it is below it, else absolute."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _meant_file(path: Path) -> str:
-    beside = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-    return suggestion(path.name, beside, known_as="profiles there")
 
 
 def _unknown_name(name: str, folder: Path) -> str:

@@ -1,13 +1,12 @@
 """Loads a profile from files and overrides, validates it, and notes overrides without effect.
 
-`--set a.b=c` is one value: a TOML dotted key (`sources."zh.hans".on_error`) and a TOML value (`2048`, `0.5`,
-`["a", "b"]`, `{code = 2.0}`). Any other value is text, so `train.split_pattern=gpt2` needs no quotes. Several
-overrides are applied in the given order.
+`--set a.b=c` is one value: a TOML dotted key (`sources."zh.hans".on_error`) and a TOML value (`2048`,
+`["a", "b"]`). Any other value is text, so `train.split_pattern=gpt2` needs no quotes. The last one wins.
 """
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from pydantic import ValidationError
 from tokmill.flows.errors import ProfileError, suggestion
 from tokmill.flows.profile.fields import Change, KeyPath, changes_between, may_be_unset, models_at
 from tokmill.flows.profile.files import (
-    MAX_DEPTH,
     OVERRIDES,
     TABLE,
     Layered,
+    LimitError,
     Table,
-    beyond_limits,
     dotted,
     find_profile,
-    limit_problem,
     parse_toml,
     read_layers,
     with_absolute_paths,
@@ -35,7 +32,7 @@ from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer.components.normalizers import steps_of
-from tokmill.tokenizer.core.errors import PatternError, TokenizerError
+from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.splitting.fallback import compile_regex
 from tokmill.tokenizer.splitting.patterns import resolve
 
@@ -84,17 +81,9 @@ def profile_of(
             f"profile '{name}': extends={table['extends']!r} is for files; name that profile, with overrides"
         )
     layered = Layered()
-    layered.merge(with_absolute_paths(_without_none(as_toml(table)), Path.cwd()), TABLE)
+    layered.merge(with_absolute_paths(as_toml(table), Path.cwd()), TABLE)
     layered.table.setdefault("name", name)
     return _loaded(layered, str(layered.table["name"]), overrides, frozenset())
-
-
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Write None as TOML files do, as an empty string."""
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else "" if value is None else value
-        for key, value in table.items()
-    }
 
 
 def _loaded(
@@ -109,22 +98,18 @@ def _loaded(
         profile = Profile.model_validate(_with_unset(layered.table))
     except ValidationError as error:
         raise profile_error(name, problems_of(error, Profile, layered)) from error
-    if found := list(_contradictions(profile, layered)):
-        raise profile_error(name, found)
-    changed = () if own is None else _changes(profile, own, stem, layered)
-    return profile.with_notes([*layered.notes, *_overrides_without_effect(profile, layered)], changed)
-
-
-def _changes(profile: Profile, own: dict[str, Any], name: str, layered: Layered) -> tuple[Change, ...]:
-    """Return what overrides change of a profile's own table; all of them if it is not valid without them."""
-    own.setdefault("name", name)
-    try:
-        before = Profile.model_validate(_with_unset(own)).resolved()
-    except ValidationError:
-        given = [path for path, origin in layered.origins.items() if origin == OVERRIDES]
-        after = profile.resolved()
-        return tuple(change for change in changes_between({}, after) if change.path in given)
-    return changes_between(before, profile.resolved())
+    if problems := list(_contradictions(profile, layered)):
+        raise profile_error(name, problems)
+    changed: tuple[Change, ...] = ()
+    if own is not None:
+        try:
+            before = Profile.model_validate(_with_unset({"name": stem, **own})).resolved()
+            changed = changes_between(before, profile.resolved())
+        except ValidationError:  # it is only valid with them: all of them are changes
+            changes = changes_between({}, profile.resolved())
+            changed = tuple(change for change in changes if layered.origins.get(change.path) == OVERRIDES)
+    notes = dict.fromkeys(_without_effect(profile, layered))
+    return profile.with_notes([*layered.notes, *notes], changed)
 
 
 def _fixed(layered: Layered, sections: Set[str]) -> Iterator[str]:
@@ -154,45 +139,35 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
     if profile.ingest.sources:
         where = place(layered, ("ingest", "sources"))
         yield f"ingest.sources is derived from [sources]; write [sources.NAME] instead{where}"
+    for path, named, complete in _by_source(profile):
+        for source in named:
+            if source not in profile.sources:
+                key, hint = dotted((*path, source)), suggestion(source, profile.sources, known_as="sources")
+                yield f"{key}: no such source{hint}{place(layered, (*path, source))}"
+        for source in profile.sources if complete and named else ():
+            if source not in named:
+                key, where = dotted((*path, source)), place(layered, path)
+                yield f"{key} is missing: every source needs a weight; add {key} = 0 to leave it out{where}"
+    yield from _special_token_problems(profile, layered)
+    for key, error in _pretoken_problems(profile.training()):
+        yield f"train.{error}{place(layered, ('train', key))}"
+
+
+def _by_source(profile: Profile) -> Iterator[tuple[KeyPath, Iterable[str], bool]]:
+    """Yield what names sources, with its place, and whether it must name all, or none."""
+    mix = profile.mix
     for section in ("balance", "mix"):
         rule = getattr(profile, section)
-        yield from _source_names((section, rule.method), rule.tables, profile, layered)
-        yield from _missing_weights((section, rule.method), rule.tables, profile, layered)
-    for key in ("max_repetition", "min_epochs", "warmup", "annealing"):
-        named = getattr(profile.mix, key)
-        if isinstance(named, Mapping):
-            yield from _source_names(("mix", key), named, profile, layered)
-    for index, point in enumerate(profile.mix.schedule):
-        yield from _source_names(("mix", "schedule", str(index)), point.given, profile, layered)
-        yield from _missing_weights(("mix", "schedule", str(index)), point.given, profile, layered)
-    if profile.mix.curriculum is not None:
-        yield from _source_names(
-            ("mix", "curriculum", "sources"), profile.mix.curriculum.sources, profile, layered
-        )
-    for section in ("encode", "pack"):
-        rates = getattr(profile, section).fim_rate
-        if isinstance(rates, Mapping):
-            yield from _source_names((section, "fim_rate"), rates, profile, layered)
-    yield from _special_token_problems(profile, layered)
-    yield from _pretoken_problems(profile, layered)
-
-
-def _source_names(path: KeyPath, named: Iterable[str], profile: Profile, layered: Layered) -> Iterator[str]:
-    """Yield unknown sources in a table by source."""
-    for source in named:
-        if source not in profile.sources:
-            key, hint = dotted((*path, source)), suggestion(source, profile.sources, known_as="sources")
-            yield f"{key}: no such source{hint}{place(layered, (*path, source))}"
-
-
-def _missing_weights(
-    path: KeyPath, weights: Mapping[str, float], profile: Profile, layered: Layered
-) -> Iterator[str]:
-    """Yield sources without a weight, if any source has one, so that none is left out by mistake."""
-    for source in profile.sources if weights else ():
-        if source not in weights:
-            key, where = dotted((*path, source)), place(layered, path)
-            yield f"{key} is missing: every source needs a weight; add {key} = 0 to leave it out{where}"
+        yield (section, rule.method), rule.tables, True
+    for index, point in enumerate(mix.schedule):
+        yield ("mix", "schedule", str(index)), point.given, True
+    keys = ("max_repetition", "min_epochs", "warmup", "annealing")
+    tables: dict[KeyPath, Any] = {("mix", key): getattr(mix, key) for key in keys}
+    tables["mix", "curriculum", "sources"] = mix.curriculum.sources if mix.curriculum else ()
+    tables |= {(section, "fim_rate"): getattr(profile, section).fim_rate for section in ("encode", "pack")}
+    for path, named in tables.items():
+        if isinstance(named, Mapping | Sequence):
+            yield path, named, False
 
 
 def _special_token_problems(profile: Profile, layered: Layered) -> Iterator[str]:
@@ -212,72 +187,53 @@ def _special_token_problems(profile: Profile, layered: Layered) -> Iterator[str]
         yield f"encode.fim_rate and pack.fim_rate exclude each other; keep one of them{where}"
 
 
-def _pretoken_problems(profile: Profile, layered: Layered) -> Iterator[str]:
-    """Yield what is wrong with the split pattern and the normalizer, which only `count` uses."""
-    train = profile.training()
+def _pretoken_problems(train: TrainParams | None) -> Iterator[tuple[str, Exception]]:
+    """Yield what is wrong with the split pattern and the normalizer, which only `count` uses, by key."""
     if train is None:
         return
+    checks: dict[str, Callable[[], object]] = {
+        "split_pattern": lambda: [compile_regex(each) for each in resolve(train.split_pattern, train.digits)],
+        "normalizer": lambda: steps_of(train.normalizer),
+    }
     if train.mode == "sentencepiece":
-        yield from _sentence_problems(train, layered)
-        return
-    try:
-        for expression in resolve(train.split_pattern, train.digits):
-            compile_regex(expression)
-    except PatternError as error:
-        yield f"train.{error}{place(layered, ('train', 'split_pattern'))}"
-    try:
-        steps_of(train.normalizer)
-    except TokenizerError as error:
-        yield f"train.{error}{place(layered, ('train', 'normalizer'))}"
+        rules = "normalization_rules" if train.normalization_rules else "normalizer"
+        checks = {rules: lambda: train.sentences}
+    for key, check in checks.items():
+        try:
+            check()
+        except TokenizerError as error:
+            yield key, error
 
 
-def _sentence_problems(train: TrainParams, layered: Layered) -> Iterator[str]:
-    try:
-        train.sentences  # noqa: B018  # it is checked when it is made
-    except TokenizerError as error:
-        name = "normalization_rules" if train.normalization_rules else "normalizer"
-        yield f"train.{error}{place(layered, ('train', name))}"
-
-
-def _overrides_without_effect(profile: Profile, layered: Layered) -> list[str]:
-    """Return one sentence for each override that other settings make irrelevant, in the order given.
+def _without_effect(profile: Profile, layered: Layered) -> Iterator[str]:
+    """Yield a warning for each override that other settings make irrelevant, in the order given.
 
     In a file such settings are normal: a profile's `method` can be changed without clearing the settings of
     the other methods. A person who sets one for a run expects a difference, so each is named with the reason.
     """
-    paths = [path for path, origin in layered.origins.items() if origin == OVERRIDES]
-    notes = (note for path in paths for note in _without_effect(profile, layered.table, path))
-    return list(dict.fromkeys(notes))
+    for path, origin in layered.origins.items():
+        if origin == OVERRIDES and (found := _why_unused(profile, layered.table, path)):
+            key, reason = found
+            yield f"warning: --set {dotted(key)} has no effect: {reason}"
 
 
-def _without_effect(profile: Profile, table: Mapping[str, Any], path: KeyPath) -> Iterator[str]:
-    """Yield why the override at `path` has no effect, if it has none."""
-    section = path[0]
-    reason = _unused_section(profile, section)
-    if reason:
-        yield f"warning: --set {dotted(path)} has no effect: {reason}"
-        return
-    given: Any = table
-    for depth, key in enumerate(path):
-        for model in models_at(Profile, path[:depth]) if isinstance(given, Mapping) else ():
-            reasons = model.without_effect(given) if issubclass(model, Params) else {}
-            if key in reasons:
-                reason = f"in [{dotted(path[:depth])}], {reasons[key]}"
-                yield f"warning: --set {dotted(path[: depth + 1])} has no effect: {reason}"
-                return
-        given = given.get(key) if isinstance(given, Mapping) else None
-
-
-def _unused_section(profile: Profile, section: str) -> str:
-    """Return why no stage of the run reads a section, or nothing if one does."""
+def _why_unused(profile: Profile, table: Mapping[str, Any], path: KeyPath) -> tuple[KeyPath, str] | None:
+    """Return the key at or above `path` that has no effect, and why; None if it has one."""
+    section, curriculum = path[0], profile.mix.curriculum
     if section == "balance" and profile.tokenizer is not None:
-        return "[tokenizer] names an existing tokenizer, so none is trained on balanced text"
-    curriculum = profile.mix.curriculum
+        return path, "[tokenizer] names an existing tokenizer, so none is trained on balanced text"
     if section == "score" and (curriculum is None or "perplexity" not in curriculum.measures):
-        return "no mix.curriculum measures perplexity"
+        return path, "no mix.curriculum measures perplexity"
     if section == "schedule":
-        return "only the registration of deployments reads it"
-    return ""
+        return path, "only the registration of deployments reads it"
+    value: Any = table
+    for depth, key in enumerate(path):
+        for model in models_at(Profile, path[:depth]) if isinstance(value, Mapping) else ():
+            reasons = model.without_effect(value) if issubclass(model, Params) else {}
+            if key in reasons:
+                return path[: depth + 1], f"in [{dotted(path[:depth])}], {reasons[key]}"
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
@@ -289,7 +245,15 @@ def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
     pairs = as_toml(overrides).items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     table: Table = {}
     for key, value in pairs:
-        _put(table, _key_path(key), value, f"{key}={value}")
+        *above, last = _key_path(key)
+        inner = table
+        for part in above:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ProfileError(
+                    f"--set {key}={value}: {part} is also set to a value; set either {part} or keys in it"
+                )
+        inner[last] = value
     return table
 
 
@@ -314,10 +278,8 @@ def _value(text: str) -> object:
         listed = parse_toml(f"value = [{text}]")
     except tomllib.TOMLDecodeError:
         return text
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(f"--set …={text[:40]}…: {limit_problem(error)}") from error
-    if problem := beyond_limits(alone):
-        raise ProfileError(f"--set …={text[:40]}: {problem}")
+    except LimitError as error:
+        raise ProfileError(f"--set …={text[:40]}…: {error}") from error
     return alone["value"] if listed == {"value": [alone["value"]]} else text
 
 
@@ -325,30 +287,21 @@ def _key_path(key: str) -> list[str]:
     """Read a dotted key by TOML's rules."""
     try:
         inner: Any = parse_toml(f"{key} = 0")
-    except (ValueError, RecursionError):  # not TOML, or nested too deeply
+    except ValueError:  # not TOML, or nested too deeply
         inner = {}
     path: list[str] = []
     while isinstance(inner, dict) and len(inner) == 1:
-        name, inner = next(iter(inner.items()))
+        ((name, inner),) = inner.items()
         path.append(name)
-    if inner != 0 or len(path) > MAX_DEPTH:
+    if inner != 0:
         raise ProfileError(
             f'--set {key[:80]}: not a dotted key; write e.g. pack.sequence_length, or sources."a.b".files'
         )
     return path
 
 
-def _put(table: Table, path: list[str], value: object, shown: str) -> None:
-    *above, last = path
-    for key in above:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise ProfileError(f"--set {shown}: {key} is also set to a value; set either {key} or keys in it")
-    table[last] = value
-
-
 def as_toml(given: Any, where: str = "") -> Any:
-    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is.
+    """Return a value, with all in it, as `tomllib` returns it, None as an empty text; other things stay.
 
     Raises:
         ProfileError: it is a set, whose order would differ from one process to the next, or an integer of
@@ -358,6 +311,8 @@ def as_toml(given: Any, where: str = "") -> Any:
         return {key: as_toml(value, f"{where}.{key}" if where else str(key)) for key, value in given.items()}
     if isinstance(given, list | tuple):
         return [as_toml(value, where) for value in given]
+    if given is None:
+        return ""
     if isinstance(given, Set):
         raise ProfileError(f"{where} is a set, which has no order; write a list")
     if isinstance(given, int) and not -(1 << 63) <= given < 1 << 64:

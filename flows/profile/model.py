@@ -1,19 +1,16 @@
 """A profile: all settings of one run of the DAG, in one frozen, validated value.
 
-Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
-`[experiment]` says what a run belongs to, `[execution]` has the machine settings, `[schedule]` the times of
-a deployment's runs; `[openlineage]` and `[mlflow]` say which systems follow a run. None of them changes a
-fingerprint. `[train]` and `[tokenizer]` exclude each other: a run either
-trains a tokenizer or uses an existing one.
+Each stage has a section, whose model is the stage's parameters. `[experiment]`, `[execution]`, `[schedule]`,
+`[openlineage]` and `[mlflow]` change no fingerprint. `[train]` and `[tokenizer]` exclude each other.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from tokmill.flows.profile.fields import Change
-from tokmill.flows.profile.sections import Experiment, MLflow, OpenLineage, Schedule, StageName
+from tokmill.flows.profile.sections import Experiment, MLflow, OpenLineage, Schedule, Section, StageName
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams, TokenizerCardParams
@@ -42,10 +39,8 @@ NOT_RECORDED = ("openlineage", "mlflow")
 """Sections that say whom a run tells of itself."""
 
 
-class Execution(BaseModel):
+class Execution(Section):
     """The machine settings: where artifacts are kept, and limits. They never change a fingerprint."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     store: str | None = Field(
         None,
@@ -163,10 +158,8 @@ class Replanning(ConsumeParams):
         return ConsumeParams.model_validate(self.model_dump(exclude={"packed"}))
 
 
-class Profile(BaseModel):
+class Profile(Section):
     """One run's sources and parameters."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name = Field(
         description="Name of the artifacts; the file's stem if not given.", examples=["quickstart"]

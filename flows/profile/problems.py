@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tokmill.flows.errors import ProfileError, nearest, suggestion
-from tokmill.flows.profile.fields import KeyPath, field_at, keys_of, models_at, section_keys
+from tokmill.flows.profile.fields import KeyPath, field_at, models_at
 from tokmill.flows.profile.files import Layered, dotted
 
 _RULES = {
@@ -31,17 +31,9 @@ _RULES = {
     "finite_number": "a finite number",
 }
 _TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text in quotes",
-    "list": "a list in [brackets]",
-    "tuple": "a list in [brackets]",
-    "set": "a list in [brackets]",
-    "frozen_set": "a list in [brackets]",
-    "dict": "a table",
-    "mapping": "a table",
-    "model": "a table",
+    **{"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text in quotes"},
+    **dict.fromkeys(("list", "tuple", "set", "frozen_set"), "a list in [brackets]"),
+    **dict.fromkeys(("dict", "mapping", "model"), "a table"),
 }
 _SHOWN_CHARS = 60
 
@@ -59,14 +51,13 @@ def problems_of(error: ValidationError, model: type[BaseModel], layered: Layered
     grouped: dict[KeyPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
         grouped.setdefault(_key_path(details, layered.table), []).append(details)
-    invalid = [path for path in grouped if not _counts_invalid_items(path, grouped)]
-    return [_problem(path, grouped[path], model, layered) for path in invalid]
-
-
-def _counts_invalid_items(path: KeyPath, grouped: Mapping[KeyPath, Sequence[ErrorDetails]]) -> bool:
-    """Whether pydantic finds a list too short only because it does not count invalid items."""
-    too_short = all(details["type"] == "too_short" for details in grouped[path])
-    return too_short and any(other[: len(path)] == path != other for other in grouped)
+    # a list may be too short only because invalid items are not counted
+    return [
+        _problem(path, errors, model, layered)
+        for path, errors in grouped.items()
+        if not all(details["type"] == "too_short" for details in errors)
+        or not any(other[: len(path)] == path != other for other in grouped)
+    ]
 
 
 def first_problem(error: ValidationError) -> str:
@@ -102,17 +93,13 @@ def _problem(path: KeyPath, errors: Sequence[ErrorDetails], model: type[BaseMode
         return f"{_unknown_key(path, model)}{where}"
     if first["type"] == "missing":
         return f"{dotted(path)} is missing{_example(path, model, 'add e.g.')}{where}"
-    if first["type"] in {"value_error", "assertion_error"}:
-        return f"{_prefixed(path, str(first['ctx']['error']))}{where}"
+    key = dotted(path)
+    if first["type"] in {"value_error", "assertion_error"}:  # one of our own messages
+        message = str(first["ctx"]["error"])
+        return f"{message if not key or message.startswith(key) else f'{key}: {message}'}{where}"
     rules = " or ".join(dict.fromkeys(_rule(details) for details in errors))
     fix = _nearest_choice(first) or _example(path, model, "use e.g.")
-    return f"{dotted(path)}={written(first['input'])} must be {rules}{fix}{where}"
-
-
-def _prefixed(path: KeyPath, message: str) -> str:
-    """Put the key before one of our own messages, unless it begins with the key."""
-    key = dotted(path)
-    return message if not key or message.startswith(key) else f"{key}: {message}"
+    return f"{key}={written(first['input'])} must be {rules}{fix}{where}"
 
 
 def _rule(details: ErrorDetails) -> str:
@@ -150,9 +137,13 @@ def _example(path: KeyPath, model: type[BaseModel], lead: str) -> str:
 
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
     *above, key = path
-    known = list(keys_of(models_at(model, above)))
+    known = [name for each in models_at(model, above) for name in each.model_fields]
     close = nearest(key, known)
-    elsewhere = [p for p in section_keys(model) if p[-1] == key]
+    elsewhere = [
+        (section, key)
+        for section in model.model_fields
+        if section != "sources" and any(key in each.model_fields for each in models_at(model, (section,)))
+    ]
     if close is not None:
         hint = f"; did you mean {dotted((*above, close))}?"
     elif elsewhere:

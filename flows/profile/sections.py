@@ -1,8 +1,7 @@
 """The sections that change no artifact: `[experiment]`, `[schedule]`, `[openlineage]`, `[mlflow]`.
 
-Only deployments read the schedule. The last two name systems that are told what a run does; both are off
-unless a profile asks for them, and no part of a run's record. A secret is named by where it is kept, and
-never written down.
+The last two name systems that are told what a run does, and are no part of its record. A secret is named by
+where it is kept, and never written down.
 """
 
 import re
@@ -62,10 +61,14 @@ Kind: TypeAlias = Literal[
 ]
 
 
-class Schedule(BaseModel):
-    """When a deployment runs the profile by itself. It changes no artifact."""
+class Section(BaseModel):
+    """A table of a profile, whose keys are checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Schedule(Section):
+    """When a deployment runs the profile by itself. It changes no artifact."""
 
     cron: str | None = Field(
         None,
@@ -115,9 +118,7 @@ class Schedule(BaseModel):
     def _check_timezone(cls, timezone: str) -> str:
         try:
             ZoneInfo(timezone)
-        except (ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
-            raise ValueError(f'schedule.timezone="{timezone}" is no time zone') from error
-        except KeyError:
+        except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
             raise ValueError(
                 f'schedule.timezone="{timezone}" is not a known time zone; use e.g. "Europe/Berlin"'
             ) from None
@@ -148,10 +149,8 @@ class Schedule(BaseModel):
         return _ANCHOR.replace(tzinfo=zone)
 
 
-class Experiment(BaseModel):
+class Experiment(Section):
     """The group that a run belongs to, and what is to be remembered of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str | None = Field(
         None,
@@ -188,10 +187,8 @@ def check_reference(reference: str | None, what: str, example: str) -> str | Non
     return reference
 
 
-class OpenLineage(BaseModel):
+class OpenLineage(Section):
     """Where the run's OpenLineage events go."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     to: str | None = Field(
         None,
@@ -229,10 +226,8 @@ class OpenLineage(BaseModel):
         return check_reference(api_key, "the key", "MARQUEZ_API_KEY")
 
 
-class MLflow(BaseModel):
+class MLflow(Section):
     """Where the run is shown in MLflow, with its parameters, figures and reports."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tracking_uri: str | None = Field(
         None,

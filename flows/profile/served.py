@@ -1,26 +1,23 @@
 """The profiles of a served folder, which runs from the Prefect UI are limited to, with those shipped.
 
-Anyone who can start a run in the UI can name a profile. With any path they could make a run read any file of
-the machine, so the path must be below the folder in which the server was started. Profiles are data: nothing
-in one is executed.
+Anyone who can start a run in the UI can name a profile; one outside of the folder in which the server was
+started could make a run read any file of the machine. Profiles are data: nothing in one is executed.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.profile.files import find_profile, parse_toml, shipped_folder
+from tokmill.flows.profile.files import MAX_BYTES, find_profile, parse_toml, shipped_folder
 
 SERVED = "TOKMILL_SERVED"  # the folder; no limit if empty or not set
 _SHIPPED = "quickstart"
 _DIGITS = 6
 _LOOKS_LIKE_ONE = re.compile(r"^\s*(\[\s*sources\s*[.\]]|extends\s*=)", re.MULTILINE)
-_MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -47,30 +44,23 @@ def served_profiles(folder: Path) -> list[ServedProfile]:
     A file is taken for a profile if it has a table of sources, or extends another. Hidden folders are left
     out, and so are files whose slug another has.
     """
-    found = [ServedProfile(file.relative_to(folder).as_posix(), file) for file in _candidates(folder)]
-    shipped = ServedProfile(_SHIPPED, shipped_folder() / f"{_SHIPPED}.toml")
-    return list({one.slug: one for one in [shipped, *found]}.values())
-
-
-def _candidates(folder: Path) -> Iterator[Path]:
+    profiles = [ServedProfile(_SHIPPED, shipped_folder() / f"{_SHIPPED}.toml")]
     for pattern in ("*.toml", "*/*.toml"):
         for file in sorted(folder.glob(pattern)):
-            hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-            if not hidden and _is_profile(file):
-                yield file
+            path = file.relative_to(folder)
+            if not any(part.startswith(".") for part in path.parts) and _is_profile(file):
+                profiles.append(ServedProfile(path.as_posix(), file))
+    return list({one.slug: one for one in profiles}.values())
 
 
 def _is_profile(file: Path) -> bool:
     """Whether a file is meant as a profile; one that is not TOML is judged by its lines."""
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            return False
-        text = file.read_text("utf-8", "replace")
+        text = file.read_text("utf-8", "replace") if file.stat().st_size <= MAX_BYTES else ""
+        table = parse_toml(text)
     except OSError:
         return False
-    try:
-        table = parse_toml(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return _LOOKS_LIKE_ONE.search(text) is not None
     return isinstance(table.get("sources"), dict) or isinstance(table.get("extends"), str)
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -47,8 +47,8 @@ _JSON = json.JSONDecoder(parse_int=float)
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 
 _AUTO = ReadOptions()
-# Names of columns, and rows.
 _Rows: TypeAlias = tuple[Sequence[str], Sequence[Mapping[str, object]]]
+"""Names of columns, and rows."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class _Sample(NamedTuple):
     """Some rows of a file, and how a CSV file is written."""
 
     path: Location
-    names: Sequence[str]
-    rows: Sequence[Mapping[str, object]]
+    names: Sequence[str] = ()
+    rows: Sequence[Mapping[str, object]] = ()
     options: Mapping[str, Any] = {}
 
 
@@ -94,17 +94,26 @@ def sniff(
         SourceError: a file holds what tokmill does not read, cannot be read or lacks a column, no column has
             text, or several may be the documents'.
     """
-    kinds = {path: _format_of(path, given.encoding) for path in _looked_at(paths)}
+    last = len(paths) - 1
+    spread = [paths[at] for at in sorted({last * part // (_MOST_FILES - 1) for part in range(_MOST_FILES)})]
+    some = [*spread, *(path for path in paths if path not in spread)][:_MOST_TRIED]
+    encoding = ReadOptions(encoding=given.encoding)
+    kinds = {path: contents_of(path, encoding, any_column=True).format for path in some}
     tables = {path: kind for path, kind in kinds.items() if kind in WITH_COLUMNS}
     if not tables:
-        return _seen_text(paths, given.encoding)
+        return _seen_text(spread, given.encoding)
     samples = _samples(tables, given)
     rows = [row for sample in samples for row in sample.rows]
     choice = choose_columns(rows, source, text_column, file=samples[0].path.name)
     _require_column(choice.text, samples)
-    formats = _formats(paths, kinds)
+    # by content where a file of the same suffix was read, else by suffix
+    read = {inner_suffix(path.name) for path in kinds}
+    unread = {format_by_name(path.name) for path in paths if inner_suffix(path.name) not in read}
+    formats = sorted({*kinds.values()} | unread)
     options = {"format": formats[0] if len(formats) == 1 else "auto", "text_column": choice.text}
-    options |= _common(samples)
+    # what differs between CSV files is found in each of them when it is read
+    written = samples[0].options.items()
+    options |= {key: value for key, value in written if all(one.options.get(key) == value for one in samples)}
     if choice.identifier and all(choice.identifier in sample.names for sample in samples):
         options["id_column"] = choice.identifier
     several = f"{' and '.join(formats)}; " if len(formats) > 1 else ""
@@ -112,36 +121,15 @@ def sniff(
     return Seen(options, f"{several}{unnamed}{choice.reason}", choice.documents)
 
 
-def _common(samples: Sequence[_Sample]) -> dict[str, Any]:
-    """Return how all files are written; what differs is found in each of them when it is read."""
-    first = samples[0].options
-    return {
-        key: value for key, value in first.items() if all(one.options.get(key) == value for one in samples)
-    }
-
-
-def _format_of(path: Location, encoding: str) -> Format:
-    return contents_of(path, ReadOptions(encoding=encoding), any_column=True).format
-
-
-def _formats(paths: Sequence[Location], kinds: Mapping[Location, Format]) -> list[str]:
-    """Return the formats of the files: by content where one of the same suffix was read, else by suffix."""
-    known = {inner_suffix(path.name) for path in kinds}
-    others = {format_by_name(path.name) for path in paths if inner_suffix(path.name) not in known}
-    return sorted({*kinds.values()} | others)
-
-
 def _seen_text(paths: Sequence[Location], encoding: str) -> Seen:
-    starts = {path: start for path in _spread(paths) if (start := _beginning(path, encoding)[0])}
-    if any(_END_OF_DOCUMENT in start for start in starts.values()):
+    starts = [_beginning(path, encoding)[0] for path in paths]
+    delimited = any(_END_OF_DOCUMENT in start for start in starts)
+    texts = (one for start in starts for one in (start.split(_END_OF_DOCUMENT) if delimited else [start]))
+    documents = tuple(map(beginning, islice(filter(str.strip, texts), 2)))
+    if delimited:
         options = {"format": "delimited", "delimiter": _END_OF_DOCUMENT}
-        documents = (one for start in starts.values() for one in start.split(_END_OF_DOCUMENT))
-        return Seen(options, f"{_END_OF_DOCUMENT} between documents", _two(documents))
-    return Seen({"format": "text"}, "one document per file", _two(starts.values()))
-
-
-def _two(documents: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(beginning, islice(filter(str.strip, documents), 2)))
+        return Seen(options, f"{_END_OF_DOCUMENT} between documents", documents)
+    return Seen({"format": "text"}, "one document per file", documents)
 
 
 def _require_column(column: str, samples: Sequence[_Sample]) -> None:
@@ -150,40 +138,25 @@ def _require_column(column: str, samples: Sequence[_Sample]) -> None:
             check_column(sample.path.name, column, list(sample.names), "text_column")
     having = [sample.path for sample in samples if column in sample.names]
     if lacking := [sample for sample in samples if column not in sample.names]:
-        first = lacking[0]
-        more = f" and {len(lacking) - 1} others looked at have" if lacking[1:] else " has"
-        leave_out = " ".join(f"--exclude {shlex.quote(_relative(sample.path))}" for sample in lacking)
+        first, *others = lacking
+        # a path from the working directory, as a pattern that matches no other file
+        names = [
+            f"{os.curdir}/{os.path.relpath(path)}" if isinstance(path, Path) else str(path)
+            for path, *_ in lacking
+        ]
+        more = f" and {len(others)} others looked at have" if others else " has"
         raise SourceError(
             f"{first.path}{more} no column {column!r}, which {having[0]} has (the columns of the first: "
-            f"{', '.join(first.names)}); leave out what has none with {leave_out}, or make it a source of "
-            "its own"
+            f"{', '.join(first.names)}); leave out what has none with "
+            f"{' '.join(f'--exclude {shlex.quote(name)}' for name in names)}, or make it a source of its own"
         )
-
-
-def _relative(path: Location) -> str:
-    """Return a path from the working directory, as a pattern that matches no other file."""
-    return f"{os.curdir}/{os.path.relpath(path)}" if isinstance(path, Path) else str(path)
-
-
-def _spread(paths: Sequence[Location]) -> list[Location]:
-    """Return the first file, the last, and some between them."""
-    last = len(paths) - 1
-    return [
-        paths[index] for index in sorted({last * part // (_MOST_FILES - 1) for part in range(_MOST_FILES)})
-    ]
-
-
-def _looked_at(paths: Sequence[Location]) -> list[Location]:
-    """Return some files, those that are spread over all of them first."""
-    spread = _spread(paths)
-    return [*spread, *(path for path in paths if path not in spread)][:_MOST_TRIED]
 
 
 def _samples(kinds: Mapping[Location, Format], given: ReadOptions) -> list[_Sample]:
     """Return samples of files that hold a record."""
     num_rows = _MOST_ROWS // min(len(kinds), _MOST_FILES)
-    found = (_sample(path, kind, given, num_rows) for path, kind in kinds.items())
-    samples = list(islice((sample for sample in found if sample.rows), _MOST_FILES))
+    tried = (_sample(path, kind, given, num_rows) for path, kind in kinds.items())
+    samples = list(islice((sample for sample in tried if sample.rows), _MOST_FILES))
     if not samples:
         path, kind = next(iter(kinds.items()))
         start = "" if kind in _BINARY else _beginning(path, given.encoding)[0]
@@ -197,48 +170,31 @@ def _samples(kinds: Mapping[Location, Format], given: ReadOptions) -> list[_Samp
 
 
 def _sample(path: Location, kind: Format, given: ReadOptions, num_rows: int) -> _Sample:
-    if kind in _BINARY:
-        return _of_table(path, kind, num_rows)
-    if kind == "csv":
-        return _of_csv(path, given, num_rows)
+    from tokmill.tasks.formats.text.columnar import sampled  # noqa: PLC0415 - pyarrow
+    from tokmill.tasks.formats.text.csv import sketch  # noqa: PLC0415
+
+    try:
+        if kind in _BINARY:
+            return _Sample(path, *sampled(path, kind, num_rows))
+        if kind == "csv":
+            _beginning(path, given.encoding, 1)  # refuses another encoding
+            drafted = sketch(path, given, num_rows)
+            return _Sample(path, drafted.names, drafted.rows, drafted.options)
+    except BrokenFileError:
+        return _Sample(path)
     for most in _BEGINNINGS:
         start, is_whole = _beginning(path, given.encoding, most)
-        names, rows = _json_array(start) if kind == "json" else _json_lines(start, is_whole)
+        names, rows = _json_rows(start, is_whole, is_array=kind == "json")
         if rows or is_whole:
             break
     return _Sample(path, names, rows[:num_rows])
 
 
-def _of_csv(path: Location, given: ReadOptions, num_rows: int) -> _Sample:
-    from tokmill.tasks.formats.text.csv import sketch  # noqa: PLC0415 - pyarrow
-
-    try:
-        _beginning(path, given.encoding, 1)  # refuses another encoding
-        found = sketch(path, given, num_rows)
-    except BrokenFileError:
-        return _Sample(path, (), ())
-    return _Sample(path, found.names, found.rows, found.options)
-
-
-def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
-    from tokmill.tasks.formats.text.columnar import sampled  # noqa: PLC0415 - pyarrow
-
-    try:
-        return _Sample(path, *sampled(path, kind, num_rows))
-    except BrokenFileError:
-        return _Sample(path, (), ())
-
-
-def _json_lines(start: str, is_whole: bool) -> _Rows:
+def _json_rows(start: str, is_whole: bool, *, is_array: bool) -> _Rows:
+    """Return the objects in an array of JSON, or on lines."""
     lines = start.split("\n")
-    return _objects(map(_json_value, lines if is_whole else lines[:-1]))
-
-
-def _json_array(start: str) -> _Rows:
-    return _objects(_json_values(start.lstrip().removeprefix("[")))
-
-
-def _objects(values: Iterable[object]) -> _Rows:
+    on_lines = map(_json_value, lines if is_whole else lines[:-1])
+    values = _json_values(start.lstrip().removeprefix("[")) if is_array else on_lines
     rows = [value for value in islice(values, _MOST_ROWS) if isinstance(value, dict)]
     return list(dict.fromkeys(name for row in rows for name in row)), rows
 

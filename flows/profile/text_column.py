@@ -1,9 +1,8 @@
 """Chooses the column that holds a source's documents, by the values of some thousand rows.
 
-A column with a usual name (`text`, `Content`, …) comes first. Otherwise it is the column with the most
-running text: values of several words, of which few have a digit, slash or `@` as those of ids, URLs, dates,
-paths and numbers do. Neither repeats a few values again and again. Where several columns may be the text, or
-most of the text is inside lists and objects, nothing is chosen, and the error names them.
+A column with a usual name (`text`, `Content`, …) comes first, then that with the most running text: values of
+several words, of which few have marks as those of ids, URLs and dates do. Neither repeats a few values again
+and again. Where several may be the text, or most text is in lists and objects, an error names them.
 """
 
 import re
@@ -72,7 +71,7 @@ class _Column:
 
     @cached_property
     def is_text(self) -> bool:
-        num_ids = sum(_is_id_like(text) for text in self.texts)
+        num_ids = sum(map(_is_id_like, self.texts))
         return bool(self.texts) and 2 * max(num_ids, len(self.nested)) < len(self.texts)
 
     @property
@@ -91,15 +90,18 @@ class _Column:
 
     @property
     def kind(self) -> str:
-        """What its lists and objects are."""
+        """What it has instead of texts."""
+        if not self.nested:
+            if not self.texts:
+                return "no text"
+            return "ids, numbers, dates or paths" if not self.is_text else "a few texts again and again"
         value = self.nested[0]
         if isinstance(value, bytes):
             return "bytes that are not UTF-8"
-        if isinstance(value, Mapping):
-            return "objects"
         objects = [one for one in _items(value) if isinstance(one, Mapping)]
         is_chat = any(key in one for one in objects for key in ("role", "from"))
-        return "chats" if is_chat else "lists of objects" if objects else "lists"
+        words = "chats" if is_chat else "lists of objects" if objects else "lists"
+        return "objects" if isinstance(value, Mapping) else words
 
 
 @dataclass(frozen=True)
@@ -132,20 +134,22 @@ def choose_columns(
         column, why = _chosen(columns, source, wanted)
     except SourceError as error:
         raise SourceError(f"{file}: {error}") from error
+    ids = {name.lower(): name for name in columns if name != column.name and not columns[name].nested}
+    repeated = 1 - column.distinct
+    remarks = [f"columns {_list(columns)}", f"{column.name} {why}"]
+    if len(column.texts) >= _FEW_ROWS and repeated > _MANY_REPEAT:
+        remarks.append(f"{repeated:.0%} of its texts repeat")
+    remarks += [
+        f"{other.name} has {other.kind} and is left out"
+        for other in columns.values()
+        if other.nested and (other.nested_chars or other.kind == "chats")
+    ]
     return Choice(
         text=column.name,
-        identifier=_identifier(columns, column.name),
-        reason=_on_one_line(f"columns {_list(columns)}; {column.name} {why}{_remarks(columns, column)}"),
+        identifier=next((ids[known] for known in _ID_NAMES if known in ids), None),
+        reason=_on_one_line("; ".join(remarks)),
         documents=tuple(map(beginning, (column.texts[0], column.texts[-1])[: len(column.texts)])),
     )
-
-
-def _chosen(columns: Mapping[str, _Column], source: str, wanted: str | None) -> tuple[_Column, str]:
-    if not columns:
-        raise SourceError("no row has a column that a profile can name")
-    if wanted is not None:
-        return _named(columns, wanted), "as asked"
-    return _by_name(columns, source) or _by_text(columns, source)
 
 
 def beginning(text: str) -> str:
@@ -173,23 +177,32 @@ def _columns(rows: Sequence[Mapping[str, object]]) -> dict[str, _Column]:
     return columns
 
 
-def _by_name(columns: Mapping[str, _Column], source: str) -> tuple[_Column, str] | None:
+def _chosen(columns: Mapping[str, _Column], source: str, wanted: str | None) -> tuple[_Column, str]:
+    """Return the column with the text, and why: the one that is wanted, or by its name, or by its texts."""
+    if not columns:
+        raise SourceError("no row has a column that a profile can name")
+    if wanted is not None:
+        if wanted not in columns:
+            raise SourceError(f"no row has a column {wanted!r}; there are {_list(columns)}")
+        if not columns[wanted].texts:
+            raise SourceError(f"column {wanted!r} has {columns[wanted].kind}, and must have texts")
+        return columns[wanted], "as asked"
     usual = [
         column
         for known in _TEXT_NAMES
         for name, column in sorted(columns.items(), key=lambda item: item[0] != known)
         if name.lower() == known and not 0 < len(column.texts) < _LEAST_PRESENT * column.num_rows
     ]
-    if texts := [c for c in usual if c.is_varied and (c.is_text or c.has_words)]:
+    if texts := [each for each in usual if each.is_varied and (each.is_text or each.has_words)]:
         return texts[0], "by its name"
     if nested := [column for column in usual if column.nested]:
         raise _no_text(columns, source, nested)
-    return None
+    return _by_text(columns, source)
 
 
 def _by_text(columns: Mapping[str, _Column], source: str) -> tuple[_Column, str]:
-    ranked = sorted(columns.values(), key=lambda column: -column.chars)
-    best, nested = ranked[0], [column for column in ranked if column.nested_chars]
+    best, *others = ranked = sorted(columns.values(), key=lambda column: -column.chars)
+    nested = [column for column in ranked if column.nested_chars]
     if not best.chars or any(2 * column.nested_chars > best.chars for column in nested):
         raise _no_text(columns, source, nested)
     parts = [column for column in ranked if column.name.lower().rstrip("s") in _PARTS and column.chars]
@@ -199,35 +212,23 @@ def _by_text(columns: Mapping[str, _Column], source: str) -> tuple[_Column, str]
         if column.chars >= _CLOSE * best.chars or (best in parts and column in parts)
     ]
     if len(close) > 1:
-        raise _several(close, source)
-    if ranked[1:] and ranked[1].chars:
-        after = f"; next is {ranked[1].name} with {ranked[1].length:,}"
+        seen = "; ".join(
+            f"{column.name!r} ({column.length:,} characters, as {beginning(column.texts[0])[:50]!r})"
+            for column in close
+        )
+        raise SourceError(
+            f"several columns may be the text: {seen}; choose one with {_option(source, best)}, or write a "
+            "column that joins them"
+        )
+    if others and others[0].chars:
+        after = f"; next is {others[0].name} with {others[0].length:,}"
         return best, f"has the longest texts, {best.length:,} characters{after}"
-    others = any(column.texts for column in ranked[1:])
-    return best, f"is the only one with text{'; others have ids, dates or the like, or repeat' * others}"
-
-
-def _named(columns: Mapping[str, _Column], wanted: str) -> _Column:
-    if wanted not in columns:
-        raise SourceError(f"no row has a column {wanted!r}; there are {_list(columns)}")
-    if not columns[wanted].texts:
-        raise SourceError(f"column {wanted!r} has {_held(columns[wanted])}, and must have texts")
-    return columns[wanted]
-
-
-def _several(close: Sequence[_Column], source: str) -> SourceError:
-    seen = [
-        f"{column.name!r} ({column.length:,} characters, as {beginning(column.texts[0])[:50]!r})"
-        for column in close
-    ]
-    return SourceError(
-        f"several columns may be the text: {'; '.join(seen)}; choose one with {_option(source, close[0])}, "
-        "or write a column that joins them"
-    )
+    rest = "; others have ids, dates or the like, or repeat" if any(one.texts for one in others) else ""
+    return best, f"is the only one with text{rest}"
 
 
 def _no_text(columns: Mapping[str, _Column], source: str, nested: Sequence[_Column]) -> SourceError:
-    held = ", ".join(f"{column.name!r} has {_held(column)}" for column in nested or columns.values())
+    held = ", ".join(f"{column.name!r} has {column.kind}" for column in nested or columns.values())
     other = max(columns.values(), key=lambda column: (column.chars, len(column.texts)))
     choice = f", or choose a column with {_option(source, other)}" if other.texts else ""
     return SourceError(
@@ -238,32 +239,6 @@ def _no_text(columns: Mapping[str, _Column], source: str, nested: Sequence[_Colu
 
 def _option(source: str, column: _Column) -> str:
     return f"--text-column {shlex.quote(f'{source}={column.name}')}"
-
-
-def _held(column: _Column) -> str:
-    if column.nested:
-        return column.kind
-    if not column.texts:
-        return "no text"
-    return "ids, numbers, dates or paths" if not column.is_text else "a few texts again and again"
-
-
-def _remarks(columns: Mapping[str, _Column], chosen: _Column) -> str:
-    repeated = 1 - chosen.distinct
-    found = (
-        [f"{repeated:.0%} of its texts repeat"]
-        if len(chosen.texts) >= _FEW_ROWS and repeated > _MANY_REPEAT
-        else []
-    )
-    others = [c for c in columns.values() if c.nested and (c.nested_chars or c.kind == "chats")]
-    return "".join(
-        f"; {one}" for one in [*found, *(f"{c.name} has {c.kind} and is left out" for c in others)]
-    )
-
-
-def _identifier(columns: Mapping[str, _Column], text: str) -> str | None:
-    names = {name.lower(): name for name in columns if name != text and not columns[name].nested}
-    return next((names[known] for known in _ID_NAMES if known in names), None)
 
 
 def _list(columns: Mapping[str, _Column]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from large_store import LargeStore
 
 from tests.effort import EVERYTHING
-from tokmill.flows.cli.artifacts import listed
+from tokmill.flows.commands.artifacts import listed
 from tokmill.tasks.store import Record, Store, lineage
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.impact import Impact, impact_of

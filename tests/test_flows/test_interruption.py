@@ -93,7 +93,7 @@ def test_a_signal_ends_a_run_soon_and_leaves_no_child(ended_by, tmp_path, number
 STANDSTILL = """
 import os, subprocess, threading
 from tokmill.flows.process import start_tethered
-from tokmill.flows.cli.interruption import keeping, noting_signals
+from tokmill.flows.cli.app import keeping, noting_signals
 started = start_tethered(["http.server", "0", "--bind", "127.0.0.1"], os.environ, subprocess.DEVNULL)
 with noting_signals():
     keeping(lambda: "something was kept")

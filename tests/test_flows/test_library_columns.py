@@ -11,8 +11,7 @@ import pytest
 
 from tests.test_tasks.reading import read
 from tokmill.flows.errors import UsageError
-from tokmill.flows.library.columns import ROWS, arrays_of, named_columns
-from tokmill.flows.library.texts import sources_of
+from tokmill.flows.library.columns import ROWS, arrays_of, named_columns, sources_of
 from tokmill.tasks.store import Store
 
 TEXT = ["one", "", "zwei é 日本", "NaN", "<NA>"]
@@ -126,59 +125,42 @@ def test_what_is_no_column_of_texts_is_named(column: Any, says: str) -> None:
 
 
 def test_the_same_texts_are_the_same_file_whatever_they_came_from(tmp_path: Path) -> None:
-    store = Store(tmp_path)
     many = [f"text {number}" for number in range(ROWS + 3)]
     halves = pa.chunked_array([pa.array(many[:5]), pa.array(many[5:])])
-
     files = {
-        sources_of({"web": column}, store, "fail")["web"]["files"][0]
+        sources_of({"web": column}, Store(tmp_path), "fail")["web"]["files"][0]
         for column in (many, iter(many), halves, pd.Series(many), np.array(many))
     }
-
-    assert len(files) == 1
-    assert [path.name for path in (tmp_path / ".texts").iterdir()] == [Path(files.pop()).name]
+    assert [str(path) for path in (tmp_path / ".texts").iterdir()] == [*files]
 
 
-def test_null_rows_are_refused_by_number_or_kept_for_quarantine(tmp_path: Path) -> None:
+def failing() -> Iterator[str]:
+    yield "a"
+    raise ZeroDivisionError
+
+
+def test_null_rows_are_refused_by_number_or_kept_for_quarantine_and_nothing_unfinished_stays(
+    tmp_path: Path,
+) -> None:
     store = Store(tmp_path)
-
     with pytest.raises(UsageError, match=r"texts\['web'\]: row 1 is null \(1 of 4 rows\)"):
         sources_of({"web": WITH_NULL}, store, "fail")
-
+    with pytest.raises(UsageError, match=rf"row {ROWS + 1} is null \(1 of {ROWS + 3:,} rows\)"):
+        sources_of({"web": [*["a"] * (ROWS + 1), None, "b"]}, store, "fail")
+    for empty in ([], np.array([]), pa.array([]), pd.Series([], dtype=object)):
+        with pytest.raises(UsageError, match=r"texts\['web'\] is empty"):
+            sources_of({"web": empty}, store, "fail")
+    with pytest.raises(ZeroDivisionError):
+        sources_of({"web": failing()}, store, "fail")
     (source,) = sources_of({"web": WITH_NULL}, store, "quarantine").values()
-    table = pa.ipc.open_file(source["files"][0]).read_all()
-    assert table["text"].to_pylist() == WITH_NULL
+    assert pa.ipc.open_file(source["files"][0]).read_all()["text"].to_pylist() == WITH_NULL
     assert len(list((tmp_path / ".texts").iterdir())) == 1
 
 
-@pytest.mark.parametrize("empty", [[], np.array([]), pa.array([]), pd.Series([], dtype=object)])
-def test_an_empty_column_is_refused(empty: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"texts\['web'\] is empty"):
-        sources_of({"web": empty}, Store(tmp_path), "fail")
-
-
-def test_sources_may_be_named_by_the_keys_of_a_grouping() -> None:
+def test_sources_may_be_named_by_the_keys_of_a_grouping_and_two_must_differ() -> None:
     frame = pd.DataFrame({"year": [2024, 2025, 2024], "text": ["a", "b", "c"]})
-
-    named = named_columns({year: rows["text"] for year, rows in frame.groupby("year")})
-
-    by_tuples = named_columns({year: rows["text"] for year, rows in frame.groupby(["year"])})
-
-    for found in (named, by_tuples):
-        assert {name: texts_of(each) for name, each in found.items()} == {"2024": ["a", "c"], "2025": ["b"]}
-
-
-def test_two_sources_that_would_have_the_same_name_are_refused() -> None:
+    for by in ("year", ["year"]):  # the keys of the second are tuples
+        named = named_columns({year: rows["text"] for year, rows in frame.groupby(by)})
+        assert {name: texts_of(each) for name, each in named.items()} == {"2024": ["a", "c"], "2025": ["b"]}
     with pytest.raises(UsageError, match=r"source twice.*2024, '2024'"):
         named_columns({2024: ["a"], "2024": ["b"]})
-
-
-def test_a_generator_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    def failing() -> Iterator[str]:
-        yield "a"
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        sources_of({"web": failing()}, Store(tmp_path), "fail")
-
-    assert not list((tmp_path / ".texts").iterdir())

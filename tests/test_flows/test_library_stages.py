@@ -25,8 +25,8 @@ from tests.test_flows.corpora import words
 from tokmill.flows.commands.main import main
 from tokmill.flows.errors import ProfileError, RunError, UsageError
 from tokmill.flows.library import options
-from tokmill.flows.library.api import Settings
 from tokmill.flows.library.encoding import EncodedColumn
+from tokmill.flows.library.options import Settings
 from tokmill.flows.library.training import TrainedTokenizer
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import Auditing
@@ -86,74 +86,53 @@ def content(made: Any) -> str:
     return digest
 
 
-def test_every_stage_makes_what_a_run_over_files_makes(
+def test_every_stage_makes_what_a_run_over_files_makes_also_of_columns_encoded_apart(
     of_files: Mapping[str, Any], tok: TrainedTokenizer, encoded: Mapping[str, EncodedColumn]
 ) -> None:
     frames = {"web": pd.Series(TEXTS["web"]), "code": pa.array(TEXTS["code"])}
-
-    audit = tokmill.audit(tok, frames)
-    mixture = tokmill.mix(encoded, **MIX)
+    audit, mixture = tokmill.audit(tok, frames), tokmill.mix(encoded, **MIX)
     packed = tokmill.pack(mixture, **PACK)
-
     made = {"tokenizer": tok, "audit": audit, "encoded": encoded["web"], "mixture": mixture, "packed": packed}
     assert {kind: content(one) for kind, one in made.items()} == {
         kind: of_files[kind].ref.content_digest for kind in made
     }
-
-
-def test_columns_that_were_encoded_apart_are_mixed_as_those_encoded_together(
-    tok: TrainedTokenizer, encoded: Mapping[str, EncodedColumn]
-) -> None:
     apart = {source: tokmill.encode(tok, column) for source, column in TEXTS.items()}
-
-    assert isinstance(apart["web"], EncodedColumn)
-    assert content(tokmill.mix(apart, **MIX)) == content(tokmill.mix(encoded, **MIX))
+    assert content(tokmill.mix(apart, **MIX)) == content(mixture)
 
 
 def test_a_row_has_the_ids_of_the_tokenizer_and_the_end_of_the_document(tok: TrainedTokenizer) -> None:
     column = ["first", "", "second second", "x<|endoftext|>y"]
     end = tok.special_tokens["<|endoftext|>"]
-
     ids = tokmill.encode(tok, pd.Series(column, index=[5, 5, 1, 0]))
-
     rows = [[*tok.encode(text, as_text=True), end] if text else [] for text in column]
     assert [ids[row].tolist() for row in range(len(ids))] == rows
     assert ids.offsets.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
     assert ids.arrow().to_pylist() == [row or None for row in rows]
     assert ids.arrow().type == pa.large_list(pa.uint16())
     assert [None if row is None else row.tolist() for row in ids.to_pandas()] == [row or None for row in rows]
-    assert [row.tolist() for row in ids[1:]] == rows[1:]
     assert [row.tolist() for row in ids[-1:-9:-2]] == rows[-1:-9:-2]
     with pytest.raises(IndexError, match="there is no row 4; the column has 4"):
         ids[4]
     assert (ids.num_tokens, ids.figures["num_dropped_documents"]) == (sum(map(len, rows)), 1)
 
-
-def test_null_rows_are_left_out_and_the_others_keep_their_places(tok: TrainedTokenizer) -> None:
     with pytest.raises(UsageError, match="row 1 is null"):
         tokmill.encode(tok, ["a", None, "b"])
-
     ids = tokmill.encode(tok, ["a", None, "b"], on_error="quarantine", end_of_document=None)
-
-    assert ids.arrow().to_pylist() == [tok.encode("a"), None, tok.encode("b")]
+    assert ids.arrow().to_pylist() == [tok.encode("a"), None, tok.encode("b")]  # each in its place
 
 
 def test_arrays_are_those_of_the_packed_sequences(
     encoded: Mapping[str, EncodedColumn], tmp_path: Path
 ) -> None:
     packed = tokmill.pack(encoded["web"], sequence_length=48, strategy="greedy", into=tmp_path / "packed")
-
     arrays = packed.arrays()
-
     assert arrays["input_ids"].shape == (len(packed), 48)
     for index, sequence in enumerate(packed.reader):
         for name in ("input_ids", "segment_ids", "position_ids", "loss_mask"):
             assert np.array_equal(arrays[name][index], getattr(sequence, name)), (index, name)
-    bounds = arrays["cu_seqlens"]
+    bounds, some = arrays["cu_seqlens"], packed.arrays(["input_ids"], first=2, stop=4)
     assert (bounds[0], bounds[-1]) == (0, arrays["input_ids"].size)
-    assert np.array_equal(
-        packed.arrays(["input_ids"], first=2, stop=4)["input_ids"], arrays["input_ids"][2:4]
-    )
+    assert np.array_equal(some["input_ids"], arrays["input_ids"][2:4])
     assert len(tokmill.PackedReader.open(tmp_path / "packed")) == len(packed)
     with pytest.raises(UsageError, match="not an empty folder"):
         packed.save(tmp_path / "packed")
@@ -161,13 +140,10 @@ def test_arrays_are_those_of_the_packed_sequences(
 
 def test_with_a_store_everything_is_published_there_and_found_again(tmp_path: Path) -> None:
     store = tokmill.Store(tmp_path / "store")
-
     tok = tokmill.train(TEXTS["web"], vocab_size=300, store=store, name="news")
     packed = tokmill.pack(tokmill.encode(tok), sequence_length=64)
     again = tokmill.train(np.array(TEXTS["web"]), vocab_size=300, store=store, name="news")
-
-    assert tok.artifact is not None
-    assert again.artifact == tok.artifact
+    assert again.artifact == tok.artifact is not None
     assert store.find("tokenizer/news").open() == tok
     assert store.find("packed/news@v1").open().path == packed.path
     assert set(store.artifacts().arrow()["name"].to_pylist()) >= {"news"}
@@ -196,12 +172,7 @@ def test_old_columns_that_no_artifact_is_made_from_are_garbage(tmp_path: Path) -
 def test_a_tokenizer_of_any_origin_may_be_audited_and_used(tok: TrainedTokenizer, tmp_path: Path) -> None:
     plain = tokmill.tokenizer.train(TEXTS["web"], vocab_size=300, special_tokens=["<|endoftext|>"])
     plain.save(tmp_path / "plain")
-
-    by_object, by_path = (
-        tokmill.encode(plain, TEXTS["code"]),
-        tokmill.encode(tmp_path / "plain", TEXTS["code"]),
-    )
-
+    by_object, by_path = (tokmill.encode(each, TEXTS["code"]) for each in (plain, tmp_path / "plain"))
     assert content(by_object) == content(by_path)
     assert tokmill.audit(plain, TEXTS["code"]).figures["num_tokens"] > 0
     assert pickle.loads(pickle.dumps(tok)) == tok

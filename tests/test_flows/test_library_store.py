@@ -16,7 +16,7 @@ import pytest
 import tokmill
 from tests.object_server import Bucket
 from tokmill.flows.errors import ProfileError, UsageError
-from tokmill.flows.library.running import FinishedRun
+from tokmill.flows.library.api import FinishedRun
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.rows import as_json
 from tokmill.tasks.store.runs import Begun, read_run, run_path
@@ -43,7 +43,6 @@ def done(folder: Path) -> FinishedRun:
 
 def test_a_run_has_artifacts_with_paths_and_figures(done: FinishedRun) -> None:
     packed = done["packed"]
-
     assert packed.reference == "packed/tiny@v1"
     assert (packed.path / "packed.json").is_file()
     assert packed.figures["sequence_length"] == done.figures["packed"]["sequence_length"] == 16
@@ -51,102 +50,89 @@ def test_a_run_has_artifacts_with_paths_and_figures(done: FinishedRun) -> None:
     assert "card" in done
     assert "corpus/tiny@v1" in repr(done.store.lineage("packed/tiny"))
     assert "packed/tiny@v1" in done["corpus"].lineage("down").to_tree()
-    with pytest.raises(StoreError, match="SELECT"):
-        done.store.sql("DROP TABLE runs")
-    assert {row["how"] for row in done.tasks} == {"made"}
-    assert len(done.tasks) == done.num_made
+    assert [row["how"] for row in done.tasks] == ["made"] * done.num_made
     with pytest.raises(KeyError, match="it made corpus"):
         done["nothing"]
+
+
+ODD = {"name": "own", "sources": {"web": {"files": ["x"]}}, "train": {"special_tokens": {"<|a|>"}}}
+LARGE = {"name": "own", "sources": {"web": {"files": ["x"]}}, "train": {"vocab_size": 290}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "sections", "said"),
+    [
+        ("smoke", {"pakc": {"sequence_length": 64}}, r"pakc.*did you mean pack"),
+        ("smoke", {"pack": {"sequence_length": 0}}, r"pack\.sequence_length=0"),
+        ({"name": "none"}, {}, "sources is missing"),
+        (ODD, {}, r"train\.special_tokens is a set"),  # which has no order
+        (LARGE, {"mix": {"total_tokens": 2**64}}, r"mix\.total_tokens: the number has \d+ bits; use one of"),
+        (LARGE, {"overrides": {"mix.total_tokens": 10**400}}, r"mix\.total_tokens: the number has \d+ bits"),
+    ],
+)
+def test_what_no_file_could_say_is_refused_before_anything_is_recorded(
+    tmp_path: Path, profile: Any, sections: dict[str, Any], said: str
+) -> None:
+    with pytest.raises((ProfileError, UsageError), match=said):
+        tokmill.run(profile, store=tmp_path / "store", prefect=False, **sections)
+    assert not (tmp_path / "store").exists()
 
 
 def test_sections_and_settings_are_keywords(done: FinishedRun, folder: Path) -> None:
     again = tokmill.run(
         done.profile, store=str(folder / "store"), prefect=False, until="tokenizer", workers=1
     )
-
     assert (list(again), again.num_made) == (["corpus", "counts", "balance", "tokenizer"], 0)
     assert tokmill.run("smoke", store=folder / "smoke", prefect=False, until="corpus").profile.name == "smoke"
-    with pytest.raises(UsageError, match=r"pakc.*did you mean pack"):
-        tokmill.run("smoke", pakc={"sequence_length": 64})
     with pytest.raises(UsageError, match="is loaded already"):
         tokmill.run(done.profile, pack={"sequence_length": 64})
-    with pytest.raises(ProfileError, match=r"pack\.sequence_length=0"):
-        tokmill.run("smoke", pack={"sequence_length": 0})
-    with pytest.raises(ProfileError, match=r"sources is missing"):
-        tokmill.run({"name": "none"})
-    odd = {"name": "own", "sources": {"web": {"files": ["x"]}}, "train": {"special_tokens": {"<|a|>"}}}
-    with pytest.raises(ProfileError, match=r"train\.special_tokens is a set"):  # which has no order
-        tokmill.run(odd, prefect=False)
 
 
 def test_values_of_python_are_what_a_file_would_say(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    plain = {"files": [str(folder / "one.txt")], "format": "lines"}
-    sources = [
-        plain,
-        *(plain | {"files": files} for files in (("one.txt",), [Path("one.txt")], pd.Series(["one.txt"]))),
-        plain | {"files": np.array(["one.txt"])},
-    ]
+    names = ["one.txt"]
+    files = (names, ("one.txt",), [Path("one.txt")], pd.Series(names), np.array(names))
+    sizes = (290, np.int64(290), 290, 290, 290)
     runs = [
         tokmill.run(
-            {"name": "own", "sources": {"web": source}, "train": {"vocab_size": size}},
+            {
+                "name": "own",
+                "sources": {"web": {"files": each, "format": "lines"}},
+                "train": {"vocab_size": size},
+            },
             store=tmp_path / "store",
             prefect=False,
             until="balance",
             balance={"temperature": np.float32(1.5)},
         )
-        for source, size in zip(sources, (290, np.int64(290), 290, 290, 290), strict=True)
+        for each, size in zip(files, sizes, strict=True)
     ]
-
     assert {run.artifacts["balance"].ref for run in runs} == {runs[0].artifacts["balance"].ref}
-    assert (
-        len({as_json(read_run(run_path(run.store.layout.runs, run.run_id)).parameters) for run in runs}) == 1
-    )
+    records = [read_run(run_path(run.store.layout.runs, run.run_id)) for run in runs]
+    assert len({as_json(record.parameters) for record in records}) == 1
 
 
-@pytest.mark.parametrize("how", ["a section", "an override"])
-def test_a_number_of_more_than_64_bits_is_refused_before_anything_is_recorded(
-    folder: Path, tmp_path: Path, how: str
-) -> None:
-    table = {"name": "own", "sources": {"web": {"files": [folder / "one.txt"]}}, "train": {"vocab_size": 290}}
-    given: dict[str, Any] = {"overrides": {"mix.total_tokens": 10**400}}
-    if how == "a section":
-        given = {"mix": {"total_tokens": 2**64}}
-    with pytest.raises(
-        ProfileError, match=r"mix\.total_tokens: the number has \d+ bits; use one of at most 64"
-    ):
-        tokmill.run(table, store=tmp_path / "store", prefect=False, **given)
-
-    assert not (tmp_path / "store").exists()
-
-
-def test_tables_are_arrow_pandas_polars_and_rows(done: FinishedRun) -> None:
-    runs = done.store.runs()
-
+def test_runs_are_filtered_sorted_and_tables_of_any_library(done: FinishedRun) -> None:
+    store, runs = done.store, done.store.runs()
+    (best,) = store.runs(sort="packed.num_sequences", best=1, lowest=True, show=["pack.sequence_length"])
+    assert (best["pack.sequence_length"], best["profile"]) == (16, "tiny")
+    assert best["packed.num_sequences"] == done.figures["packed"]["num_sequences"]
+    assert len(store.runs(state="failed")) == len(store.runs(experiment="nothing")) == 0
+    assert len(store.runs(since="1h", profile="tiny")) == len(runs)
     assert runs.arrow()["profile"].to_pylist() == runs["profile"] == ["tiny"] * len(runs)
-    assert isinstance(runs.to_pandas(), pd.DataFrame)
     assert pd.api.types.is_datetime64_any_dtype(runs.to_pandas()["started"])
     assert pa.table(runs).column_names == runs.columns
     assert [row["run_id"] for row in runs] == [row["run_id"] for row in runs.to_dicts()]
     with pytest.raises(KeyError, match="run_id"):
         runs["nothing"]
-
-
-def test_runs_are_filtered_sorted_and_have_figures(done: FinishedRun) -> None:
-    store = done.store
-
-    (best,) = store.runs(sort="packed.num_sequences", best=1, lowest=True, show=["pack.sequence_length"])
-
-    assert (best["pack.sequence_length"], best["profile"]) == (16, "tiny")
-    assert best["packed.num_sequences"] == done.figures["packed"]["num_sequences"]
-    assert len(store.runs(state="failed")) == len(store.runs(experiment="nothing")) == 0
-    assert len(store.runs(since="1h", profile="tiny")) == len(store.runs())
     with pytest.raises(UsageError, match="did you mean"):
         store.runs(sort="num_sequence")
     with pytest.raises(UsageError, match="is not a time"):
         store.runs(since="yesterday")
+    with pytest.raises(StoreError, match="SELECT"):
+        store.sql("DROP TABLE runs")
 
 
 @pytest.mark.parametrize(
@@ -168,36 +154,28 @@ def test_a_parameter_is_a_column_of_its_type_whatever_it_holds(
         begun = Begun(name="p", profile="p", parameters={"mix": {"p": value}})
         store.catalog.add_run(f"r{number}", begun=begun)
     store.catalog.add_run("without", begun=Begun(name="p", profile="p"))
-
     runs = store.runs(sort="name", show=["mix.p"])
-
     found = dict(zip(runs["run_id"], runs["mix.p"], strict=True))
     exact = [value if kind != "string" or isinstance(value, str) else json.dumps(value) for value in recorded]
     assert found == {"r0": exact[0], "r1": exact[1], "without": None}
     assert str(runs.arrow().schema.field("mix.p").type) == kind
 
 
-def test_artifacts_are_found_by_every_name(done: FinishedRun) -> None:
+def test_artifacts_are_found_by_every_name_and_open_as_what_they_are(done: FinishedRun) -> None:
     store = done.store
     store.find("tokenizer/tiny").tag("prod")
-
     by_name = [store.find(name) for name in ("tokenizer/tiny", "tokenizer/tiny@v1", "tokenizer/tiny@prod")]
-
     assert by_name == [done["tokenizer"]] * 3
     assert store[done["tokenizer"].ref.fingerprint[:8]] == done["tokenizer"]
     assert store.artifacts("tokenizer").to_dicts()[0]["aliases"] == ["prod"]
-    assert (
-        store.metrics("tokenizer", "tiny").to_pandas().set_index("metric").loc["vocab_size", "value"] == 290
-    )
+    metrics = store.metrics("tokenizer", "tiny").to_pandas().set_index("metric")
+    assert metrics.loc["vocab_size", "value"] == 290
     with pytest.raises(UsageError, match="did you mean"):
         store.find("tokenizer/tinny")
     with pytest.raises(UsageError, match="did you mean tokenizer"):
         store.artifacts("tokeniser")
 
-
-def test_artifacts_open_as_what_they_are(done: FinishedRun) -> None:
     opened = {kind: artifact.open() for kind, artifact in done.artifacts.items()}
-
     assert opened["tokenizer"].encode("some text") == tokmill.load(done["tokenizer"].path).encode("some text")
     assert opened["packed"].arrays()["input_ids"].shape[1] == 16
     assert set(opened["encoded"]) == set(opened["corpus"].sources) == {"one", "two"}
@@ -214,7 +192,6 @@ def test_artifacts_open_as_what_they_are(done: FinishedRun) -> None:
 
 def test_a_store_travels_and_need_not_exist(done: FinishedRun, tmp_path: Path) -> None:
     there = tokmill.Store(tmp_path / "nothing")
-
     assert len(there.runs()) == len(there.artifacts()) == len(there.metrics("tokenizer")) == 0
     assert there.runs().columns == done.store.runs().columns
     assert not (tmp_path / "nothing").exists()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.drafting import to_toml
+from tokmill.flows.profile.fields import profile_keys
 from tokmill.flows.profile.files import find_profile, read_layers, with_absolute_paths
 from tokmill.flows.profile.load import overrides_table, parse_override
-from tokmill.flows.profile.reference import profile_keys
 
 MINIMAL = """
 [sources.web]
@@ -87,16 +87,13 @@ def test_what_a_profile_takes_from_those_it_extends(folder: Path, base: str, own
     assert read_layers(write(folder / "own.toml", EXTENDS + own)).table == table
 
 
-def test_every_value_knows_its_file_and_a_replaced_source_is_noted(folder: Path) -> None:
+def test_every_value_knows_its_file_and_extends_is_relative_to_its_own(folder: Path) -> None:
     write(folder / "base.toml", "[sources.web]\nfiles = ['/a/*']\nformat = 'lines'\n[pack]\na = 1\nb = 1")
     own = "[sources.web]\nfiles = ['/b/*']\n[pack]\nb = 2"
     layered = read_layers(write(folder / "own.toml", EXTENDS + own))
     assert layered.table["sources"]["web"] == {"files": ["/b/*"], "format": "lines"}
     assert [layered.origin(("pack", key)) for key in "ab"] == ["base.toml", "own.toml"]
     assert layered.notes == ["sources.web.files in own.toml replaces the value in base.toml"]
-
-
-def test_extends_is_relative_to_its_file_goes_over_several_and_to_shipped_ones(folder: Path) -> None:
     write(folder / "deep" / "er" / "c.toml", "[pack]\na = 1")
     write(folder / "deep" / "b.toml", "extends = 'er/c.toml'\n[pack]\nb = 2")
     own = write(folder / "own.toml", "extends = 'deep/b.toml'\n[pack]\nc = 3")
@@ -272,6 +269,10 @@ def test_what_has_an_effect_or_stands_in_a_file_is_not_noted(load) -> None:
         *((f"[train]\ntie_break = 'lowest_ids'\nfamily = '{each}'", "tie_break='lowest_ids' is for")
           for each in ("word_level", "character_level", "unigram", "char_bpe", "wordpiece")),
         ("[ingest.sources.web]\nformat = 'lines'", "write [sources.NAME] instead"),
+        ("[train]\nspecial_tokens = ['<|endoftext|>', '<p>', '<s>', '<m>']\n"
+         "[encode]\nfim_rate = 0.5\nfim_tokens = ['<p>', '<s>', '<m>']\n"
+         "[pack]\nstrategy = 'best_fit'\nfim_rate = 0.5\nfim_token_ids = [1, 2, 3]",
+         "encode.fim_rate and pack.fim_rate exclude each other"),
     ],
 )  # fmt: skip
 def test_a_problem_is_told_with_place_value_rule_and_fix(load, text: str, said: str) -> None:
@@ -291,19 +292,6 @@ def test_several_problems_are_told_at_once_and_each_names_where_its_value_is_fro
     named = write(folder / "own.toml", "name = 'a b'\n" + MINIMAL)
     assert 'name="a b" must be of the form' in refusal(load_profile, named)
     assert "sources is missing" in refusal(load_profile, write(folder / "own.toml", "[pack]\n"))
-
-
-def test_without_special_tokens_documents_are_only_bounded(load) -> None:
-    assert load("[train]\nspecial_tokens = []").encode.end_of_document is None
-
-
-def test_documents_are_rearranged_in_one_place(load) -> None:
-    train = "[train]\nspecial_tokens = ['<|endoftext|>', '<p>', '<s>', '<m>']"
-    encode = "[encode]\nfim_rate = 0.5\nfim_tokens = ['<p>', '<s>', '<m>']"
-    pack = "[pack]\nstrategy = 'best_fit'\nfim_rate = 0.5\nfim_token_ids = [1, 2, 3]"
-    assert "encode.fim_rate and pack.fim_rate exclude each other" in refusal(
-        load, f"{train}\n{encode}\n{pack}"
-    )
 
 
 @pytest.mark.parametrize(
@@ -347,14 +335,8 @@ def test_what_ships_says_what_it_is_for_and_is_the_same_when_written(name: str, 
     assert load_profile(again).resolved() == profile.resolved()
 
 
-def test_the_quickstart_is_what_the_readme_promises() -> None:
-    profile = load_profile("quickstart")
-    assert len(profile.sources.keys() - {"code", "english"}) >= 12
-    assert (profile.balance.method, profile.training().vocab_size) == ("temperature", 8192)
-
-
 def test_every_key_is_documented_with_meaning_kind_and_default() -> None:
-    keys = {(key.section, key.name): key for key in profile_keys()}
+    keys = {(key.section, key.name): key for key in profile_keys(Profile)}
     assert all(key.description for key in keys.values())
     assert keys.keys() >= {("", "extends"), ("sources.NAME", "files"), ("pack", "sequence_length")}
     assert ("ingest", "sources") not in keys

@@ -26,6 +26,14 @@ TITLES = {
     "wordpiece": "WordPiece",
 }
 """Of profiles that differ from the quickstart in how a tokenizer is trained."""
+FORMATS = {
+    "char_bpe": set[str](),
+    "code": {"huggingface", "gpt2", "tiktoken"},
+    "sentencepiece": {"sentencepiece"},
+    "unigram": {"huggingface"},
+    "word_bpe": {"huggingface", "gpt2"},
+    "wordpiece": {"huggingface", "bert"},
+}
 SOURCES = {
     "code": SourceSpec(files=["code/*.py"]),
     "latin": SourceSpec(files=["latin/*.txt"], format="delimited", delimiter="\n\n"),
@@ -81,35 +89,18 @@ def name(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def test_its_artifacts_are_sound(made: Made) -> None:
+def test_its_artifacts_are_sound_and_speak_of_its_family(made: Made, name: str) -> None:
     assert made.store.verify(full=True) == []
-
-
-def test_its_card_speaks_of_its_family(made: Made, name: str) -> None:
     assert f"- {TITLES[name]}, trained on these sources" in made.card
     figures = {name.removeprefix("num_") for name in made.tokenizer.definition.model.figures()}
     assert {word for word in ("merges", "pieces", "continuing") if f" {word}" in made.card} == figures
     loses = made.tokenizer.definition.model.unknown_token is not None
-    assert ("and is lost" in made.card) == loses
-    assert ("Unknown tokens" in made.audit) == loses
-
-
-def test_its_tokenizer_goes_to_the_formats_of_its_family(made: Made, name: str) -> None:
+    assert ("and is lost" in made.card) == ("Unknown tokens" in made.audit) == loses
     written = {format_name for format_name, result in made.exports.items() if "files" in result}
-    wanted = {
-        "byte_bpe": {"huggingface", "gpt2", "tiktoken"},
-        "char_bpe": set(),
-        "unigram": {"sentencepiece"} if name == "sentencepiece" else {"huggingface"},
-        "word_bpe": {"huggingface", "gpt2"},
-        "wordpiece": {"huggingface", "bert"},
-    }
-    assert wanted[made.tokenizer.family] <= written
-
-
-def test_its_end_of_document_is_the_role_that_it_should_be(made: Made, name: str) -> None:
+    assert FORMATS[name] <= written
     end = load_profile(name).encode.end_of_document
-    assert end in made.tokenizer.special_tokens
     role = {"wordpiece": "sep"}.get(name, "eos")
+    assert end in made.tokenizer.special_tokens
     assert made.tokenizer.roles[role] == ("</s>" if name == "sentencepiece" else end)
 
 

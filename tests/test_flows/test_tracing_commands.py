@@ -11,7 +11,7 @@ import pytest
 from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment
 from tests.test_flows.corpora import InProcess, words
 from tests.test_tasks.traced_line import traced_line
-from tokmill.flows.cli.summaries import superseded_lines
+from tokmill.flows.commands.run import superseded_lines
 from tokmill.flows.results import RunResult
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
@@ -87,13 +87,6 @@ def test_wrong_usage_of_trace(line, arguments: list[str], message: str) -> None:
     assert (done.code, message in done.err) == (2, True), done.err
 
 
-def test_a_damaged_artifact(line, copied: Tokmill) -> None:
-    (pieces,) = copied.store.glob("packed/*/__pieces__/pieces-00000.parquet")
-    pieces.unlink()
-    done = copied("trace", "packed/line", "-s", "0")
-    assert (done.code, "pieces-00000.parquet" in done.err) == (1, True)
-
-
 def test_a_takedown_says_what_changed_and_where_the_documents_still_are(line, copied: Tokmill) -> None:
     before = RunResult("run", [], {"packed": line.packed, "mixture": line.made["mixture"]})
     assert superseded_lines(Store.open(copied.store), before) == []
@@ -147,7 +140,7 @@ def test_the_old_version_is_superseded_can_be_removed_and_is_still_explained(cop
     assert "packed/line@v2 differs from packed/line@v1" in both
 
 
-def test_as_json_packed_again_and_nothing_to_do(copied: Tokmill) -> None:
+def test_as_json_packed_again_nothing_to_do_and_damage(copied: Tokmill) -> None:
     nothing = taken_down(copied, "web:tiny")
     assert (nothing.code, "has none of the documents" in nothing.out.splitlines()[-1]) == (0, True)
     (copied.folder / "twin.txt").write_text("web:twin\n")
@@ -160,6 +153,11 @@ def test_as_json_packed_again_and_nothing_to_do(copied: Tokmill) -> None:
     again = taken_down(copied, "essays:essay.txt", repack="")
     assert again.out.startswith("packed/line@v3 made: packed again without 1 document, "), again.err
     assert "essays   documents" in again.out
+    pieces = next(copied.store.glob("packed/*/__pieces__/pieces-00000.parquet"))
+    pieces.unlink()
+    traced = [copied("trace", f"packed/line@v{number}", "-s", "0") for number in (1, 2, 3)]
+    assert [done.code for done in traced].count(1) == 1
+    assert "pieces-00000.parquet" in "".join(done.err for done in traced)
 
 
 def test_wrong_usage_of_takedown(copied: Tokmill) -> None:

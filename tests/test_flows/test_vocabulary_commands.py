@@ -232,31 +232,32 @@ def test_the_first_is_what_the_others_are_measured_against(tokmill: Tokmill, tex
     assert shared == [262, 262]  # what a longer training adds comes after
 
 
-def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(tokmill: Tokmill, texts: Path) -> None:
-    asked = ("compare", "small", "words", "--text", "text.jsonl", "--parallel", "eng=eng.txt")
-    found = json.loads(tokmill(*asked, "--parallel", "deu=deu.txt", "--json").out)
-    small, words = found["texts"]
-    assert small["bits_per_byte"] is not None
+def test_a_tokenizer_that_loses_text_is_marked_and_comes_last(tokmill: Tokmill, texts: Path) -> None:
+    (texts / "unseen.txt").write_text("Zebras, zebras.", "utf-8")
+    asked = ("compare", "words", "small", "--text", "unseen.txt", "--text", "text.jsonl")
+    asked += ("--parallel", "eng=eng.txt", "--parallel", "deu=deu.txt")
+    found = tokmill(*asked, "--json").document
+    rows = {(row["tokenizer"], row["text"]): row for row in found["texts"]}
+    assert {key: row["lossy"] for key, row in rows.items() if key[1] == "unseen.txt"} == {
+        ("words", "unseen.txt"): True,
+        ("small", "unseen.txt"): False,
+    }
+    assert rows["small", "text.jsonl"]["bits_per_byte"] is not None
+    known = rows["words", "text.jsonl"]
+    assert (known["unknown_share"], known["changed_share"]) == (0, 0)
     unknown = {(row["tokenizer"], row["language"]): row["unknown_share"] for row in found["parity"]}
     assert unknown["small", "deu"] is None
     assert unknown["words", "deu"] > 0 == unknown["words", "eng"]
-    assert (words["unknown_share"], words["changed_share"]) == (0, 0)
-    shown = tokmill(*asked, "--parallel", "deu=deu.txt").out
+    shown = tokmill(*asked).out
     assert "premium over eng, on 2 lines" in shown
     assert "* some of the text is unknown" in shown
-
-
-def test_a_tokenizer_that_loses_text_is_marked_and_comes_last(tokmill: Tokmill, texts: Path) -> None:
-    (texts / "unseen.txt").write_text("Zebras, zebras.", "utf-8")
-    shown = tokmill("compare", "words", "small", "--text", "unseen.txt").out
-    _, text = shown.split("unseen.txt: 1 document, ")
-    assert [line.split()[:2] for line in text.splitlines() if line.startswith(("small", "words"))] == [
-        ["small", text.split("small")[1].split()[0]],
-        ["words", "(lossy)"],
+    text = shown.partition("unseen.txt: 1 document, ")[2].partition("text.jsonl")[0]
+    assert [line.split()[0] for line in text.splitlines() if line.startswith(("small", "words"))] == [
+        "small",
+        "words",
     ]
+    assert "words (lossy)" in text
     assert "lossy: a part of the text is unknown" in text
-    found = tokmill("compare", "words", "small", "--text", "unseen.txt", "--json").document["texts"]
-    assert {row["tokenizer"]: row["lossy"] for row in found} == {"words": True, "small": False}
 
 
 @pytest.mark.parametrize(
@@ -298,30 +299,19 @@ def test_what_cannot_be_measured_is_said(tokmill: Tokmill, texts: Path) -> None:
     assert "nan" not in done.out.lower()
 
 
-def test_a_mark_of_byte_order_is_no_text_and_paths_tell_equal_names_apart(
+def test_a_mark_of_byte_order_is_no_text_and_names_are_told_apart_and_no_markup(
     tokmill: Tokmill, texts: Path
 ) -> None:
     (texts / "bom.txt").write_bytes(b"\xef\xbb\xbf" + (texts / "eng.txt").read_bytes())
     tokenizer.load(texts / "large").save(texts / "other" / "small")
-    text = (
-        "--text",
-        "text.jsonl",
-        "--megabytes",
-        "inf",
-        "--parallel",
-        "a=eng.txt",
-        "--parallel",
-        "b=bom.txt",
-    )
-    found = tokmill("compare", "small", "other/small", *text, "--json").document
+    asked = ["compare", "small", "other/small", "--text", "text.jsonl", "--megabytes", "inf"]
+    asked += ["--parallel", "a=eng.txt", "--parallel", "b=bom.txt", "--json"]
+    found = tokmill(*asked).document
     assert [row["premium"] for row in found["parity"] if row["tokenizer"] == "small"][:2] == [1.0, 1.0]
     assert [row["tokenizer"] for row in found["tokenizers"]] == ["small", "other/small"]
     assert found["texts"][0]["num_documents"] == len(TEXT)
-
-
-def test_names_are_no_markup(tokmill: Tokmill, texts: Path) -> None:
     tokenizer.load(texts / "large").save(texts / "[b]large[")
     done = tokmill("compare", "small", "[b]large[", "--text", "[/i]=text.jsonl", "--parallel", "[u]=eng.txt")
-    assert "[/i]: 3 documents" in done.out
+    assert "[/i]: 3 documents" in done.out  # no markup
     assert ["language", "small", "[b]large["] in [line.split() for line in done.out.splitlines()]
     assert "premium over [u]" in done.out

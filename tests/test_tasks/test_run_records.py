@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.store_stages import ask
-from tokmill.flows.cli.lookup import order_by
+from tokmill.flows.library.runs import order_by
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.peak_memory import held_bytes
 from tokmill.tasks.core.stage import ArtifactRef
