@@ -1,21 +1,18 @@
 """Fill in the middle on characters: cut a document's text before it is encoded.
 
-Packing cuts between tokens (`tasks.fim.tokens`, which describes the forms and names the paper). Here a text
-is cut between any two characters, so that a model also learns gaps that begin and end within words. Prefix,
-middle and suffix are encoded separately, each after its special token, in the order of the form.
-
-The choice of documents, forms and cuts depends on the seed, the shard's text and the document's ordinal, but
-not on how documents are divided into batches.
+Packing cuts between tokens (`tasks.fim.tokens`, which has the forms). Here a text is cut between any two
+characters, so that a model also learns gaps that begin and end within words; prefix, middle and suffix are
+encoded separately. What is chosen depends on the seed, the shard's text and the document's ordinal, not on
+batches.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.fim.tokens import FIM_TOKENS, SPM, DocumentKeys, choose_cuts, choose_forms
+from tokmill.tasks.fim.tokens import FIM_TOKENS, DocumentKeys, choose_cuts, choose_forms, form_places
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tokenizer.core.buffers import EncodedBatch
@@ -29,19 +26,12 @@ Encode = Callable[[NDArray[np.uint8], NDArray[np.int64]], EncodedBatch]
 
 @dataclass(frozen=True)
 class TextFim:
-    """How texts are rearranged.
+    """How texts are rearranged."""
 
-    Attributes:
-        rate: fraction of the documents to rearrange, in [0, 1].
-        spm_rate: fraction of these with the suffix first.
-        token_ids: ids of the tokens before prefix, suffix and middle.
-        seed: together with the shard, decides the documents, forms and cuts.
-    """
-
-    rate: float
-    spm_rate: float
-    token_ids: tuple[int, int, int]
-    seed: int
+    rate: float  # fraction of the documents to rearrange, in [0, 1]
+    spm_rate: float  # fraction of these with the suffix first
+    token_ids: tuple[int, int, int]  # of the tokens before prefix, suffix and middle
+    seed: int  # together with the shard, decides the documents, forms and cuts
 
 
 def encode_rearranged(
@@ -62,8 +52,7 @@ def encode_rearranged(
     """
     forms, cuts = _chosen(batch, fim)
     chosen = np.flatnonzero(forms)
-    num_parts = np.where(forms > 0, 3, 1)
-    first = offsets_of(num_parts)
+    first = offsets_of(np.where(forms > 0, 3, 1))  # part of each document
     bounds = np.empty(first[-1] + 1, dtype=np.int64)
     bounds[first] = batch.offsets
     bounds[first[chosen] + 1], bounds[first[chosen] + 2] = cuts
@@ -74,10 +63,16 @@ def encode_rearranged(
         raise
     added = FIM_TOKENS * (forms > 0).astype(np.int64)
     offsets = offsets_of(np.diff(encoded.offsets[first]) + added)
+    places, lengths = np.repeat(offsets[:-1], np.diff(first)), np.diff(encoded.offsets)
+    parts, begin = first[chosen], offsets[chosen]
+    prefix, suffix, middle, middle_token = form_places(
+        forms[chosen], begin, lengths[parts], lengths[parts + 2]
+    )
+    places[parts], places[parts + 1], places[parts + 2] = prefix, middle, suffix
     ids = np.empty(offsets[-1], dtype=encoded.ids.dtype)
-    places, token_places = _places(encoded.offsets, first, offsets, forms, chosen)
-    ids[token_places] = np.repeat(np.array(fim.token_ids, dtype=ids.dtype), len(chosen))
-    _copy(encoded, places, ids)
+    ids[begin], ids[suffix - 1], ids[middle_token] = fim.token_ids
+    starts, width = encoded.offsets[:-1], ids.itemsize
+    gather(encoded.ids.view(np.uint8), starts * width, lengths * width, places * width, ids.view(np.uint8))
     return EncodedBatch(ids, offsets), added
 
 
@@ -99,30 +94,3 @@ def _chosen(
     ends = np.append(begins, len(batch.data))
     first, second = (ends[firsts[mine] + cut] for cut in cuts)
     return forms, (first, second)
-
-
-def _places(
-    parts: NDArray[np.int64],
-    first: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    forms: NDArray[np.uint8],
-    chosen: NDArray[np.intp],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of each part's tokens, int64 [parts], and of the added tokens, int64 [3 × chosen]."""
-    places = np.repeat(offsets[:-1], np.diff(first))
-    lengths = np.diff(parts)
-    prefix, suffix = lengths[first[chosen]], lengths[first[chosen] + 2]
-    begin, spm = offsets[chosen], forms[chosen] == SPM
-    suffix_place = np.where(spm, begin + 2, begin + 2 + prefix)
-    prefix_place = np.where(spm, begin + 3 + suffix, begin + 1)
-    middle_place = np.where(spm, prefix_place + prefix, begin + 3 + prefix + suffix)
-    for k, place in enumerate((prefix_place, middle_place, suffix_place)):
-        places[first[chosen] + k] = place
-    middle_token = np.where(spm, prefix_place, middle_place) - 1
-    return places, np.concatenate([begin, suffix_place - 1, middle_token])
-
-
-def _copy(encoded: EncodedBatch, places: NDArray[np.int64], ids: NDArray[Any]) -> None:
-    width = ids.itemsize
-    starts, lengths = encoded.offsets[:-1], np.diff(encoded.offsets)
-    gather(encoded.ids.view(np.uint8), starts * width, lengths * width, places * width, ids.view(np.uint8))

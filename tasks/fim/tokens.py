@@ -5,15 +5,10 @@ The text of a piece, x, is cut at two places a ≤ b into prefix, middle and suf
     1  PSM    PREFIX x[:a] SUFFIX x[b:] MIDDLE x[a:b]
     2  SPM    PREFIX SUFFIX x[b:] MIDDLE x[:a] x[a:b]
 
-three tokens longer. The tokens that begin and end a document keep their places. Each piece of a long
-document is rearranged separately, so that the end of a sequence never cuts an example. No text is lost.
-
-The choice of documents, forms and cuts depends on the seed, the document and its epoch, but not on the
-document's place in the mixture or on the packing. The hash is the finalizer of SplitMix64 (Steele et al.
-2014), chained over its inputs.
-
-Source: Bavarian et al. 2022, "Efficient Training of Language Models to Fill in the Middle"; SPM as its
-variant 2.
+three tokens longer (Bavarian et al. 2022, "Efficient Training of Language Models to Fill in the Middle"; SPM
+as its variant 2). The tokens that begin and end a document keep their places. Each piece of a long document
+is rearranged separately, so that the end of a sequence never cuts an example. What is chosen depends on the
+seed, the document and its epoch, but not on its place in the mixture or on the packing.
 """
 
 from dataclasses import dataclass
@@ -34,34 +29,20 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class DocumentKeys:
-    """The keys that identify each draw of a document; arrays of the same length.
+    """The keys that identify each draw of a document; arrays of the same length."""
 
-    Attributes:
-        source: index of the source.
-        shard: index of the shard in the source.
-        document: position in the shard.
-        epoch: number of the pass through the source.
-    """
-
-    source: NDArray[np.uint16]
-    shard: NDArray[np.uint32]
-    document: NDArray[np.uint32]
-    epoch: NDArray[np.uint16]
+    source: NDArray[np.uint16]  # index of the source
+    shard: NDArray[np.uint32]  # index of the shard in the source
+    document: NDArray[np.uint32]  # position in the shard
+    epoch: NDArray[np.uint16]  # number of the pass through the source
 
 
 def choose_forms(
     keys: DocumentKeys, rates: NDArray[np.float64], spm_rate: float, seed: int
 ) -> NDArray[np.uint8]:
-    """Choose the form of each document: 0 (not rearranged), `PSM` or `SPM`.
+    """The form of each document, uint8 [d]: 0 (not rearranged), `PSM` or `SPM`.
 
-    Args:
-        keys: keys of d documents.
-        rates: float64 [number of sources], fraction of each source's documents to rearrange, in [0, 1].
-        spm_rate: fraction of these that becomes SPM, in [0, 1].
-        seed: decides the result, together with the keys.
-
-    Returns:
-        uint8 [d].
+    `rates` [number of sources] are the fractions of the sources' documents to rearrange.
     """
     chosen = _fraction(_hash(keys, seed, _CHOICE)) < rates[keys.source]
     spm = _fraction(_hash(keys, seed, _FORM)) < spm_rate
@@ -71,16 +52,9 @@ def choose_forms(
 def choose_cuts(
     keys: DocumentKeys, document_start: NDArray[np.uint32], lengths: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose where the text of each piece is cut: a ≤ b, both uniform in [0, length].
+    """Where the text of each piece is cut, int64 [p] each: a ≤ b, both uniform in [0, length].
 
-    Args:
-        keys: keys of the documents of p pieces.
-        document_start: uint32 [p], token of the document at which each piece starts.
-        lengths: int64 [p], tokens of text in each piece.
-        seed: decides the result, together with the keys.
-
-    Returns:
-        int64 [p] and int64 [p].
+    `keys` are those of the pieces' documents, in which they start at the tokens `document_start`.
     """
     places = (lengths + 1).astype(np.uint64)
     first, second = (
@@ -98,7 +72,7 @@ def _hash(keys: DocumentKeys, seed: int, purpose: int) -> NDArray[np.uint64]:
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's next state and its finalizer; 64-bit numbers that wrap."""
+    """SplitMix64's next state and its finalizer (Steele et al. 2014); 64-bit numbers that wrap."""
     value = value + np.uint64(_GOLDEN)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -108,3 +82,21 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _fraction(value: NDArray[np.uint64]) -> NDArray[np.float64]:
     """The upper 53 bits as a number in [0, 1)."""
     return (value >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def form_places(
+    forms: NDArray[np.uint8],
+    place: NDArray[np.int64],
+    prefix: NDArray[np.int64],
+    suffix: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Where pieces that begin at `place`, with so many tokens before and after the cuts, have their parts.
+
+    Returns the places of prefix, suffix and middle, and of the token before the middle; the prefix's token is
+    at `place`, the suffix's right before the suffix.
+    """
+    spm = forms == SPM
+    prefix_place = np.where(spm, place + 3 + suffix, place + 1)
+    suffix_place = np.where(spm, place + 2, place + 2 + prefix)
+    middle_place = np.where(spm, prefix_place + prefix, place + 3 + prefix + suffix)
+    return prefix_place, suffix_place, middle_place, np.where(spm, prefix_place, middle_place) - 1

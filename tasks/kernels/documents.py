@@ -1,11 +1,11 @@
-"""Copy many ranges of tokens (or of bytes) to their places, and count tokens by id.
-
-A fast 64-bit hash of each short document, which depends on its bytes alone.
+"""Copy many ranges of bytes to their places, count tokens by id, and hash short documents.
 
 The hash decides where shards end and identifies nothing, so it is fast on whole buffers and evenly
-distributed, but not cryptographic. A document is read as little-endian words of eight bytes, the last one
-padded with zeros. Each word is mixed with its index, and the sum is mixed with the length.
+distributed, but not cryptographic: each word of eight bytes, the last one padded with zeros, is mixed with
+its index, and the sum with the length.
 """
+
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,7 @@ _SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 
 @kernel
 def gather(data: BytesIn, starts: Int64In, lengths: Int64In, places: Int64In, out: Bytes) -> None:
-    """Copy `data[starts[k]:starts[k] + lengths[k]]` to `out[places[k]:places[k] + lengths[k]]` for every k.
-
-    Args:
-        data: uint8 [n].
-        starts: int64 [p], bytes.
-        lengths: int64 [p], bytes; each range must lie within `data` and `out`, which is not checked here.
-        places: int64 [p], bytes.
-        out: uint8 [m], written.
-    """
+    """Copy `data[starts[k]:][:lengths[k]]` to `out[places[k]:][:lengths[k]]` for every k."""
     for k in range(len(starts)):
         # Unsigned indices need no check for negative values, so that the copy is vectorized.
         start = np.uint64(starts[k])
@@ -40,24 +32,20 @@ def gather(data: BytesIn, starts: Int64In, lengths: Int64In, places: Int64In, ou
 @kernel
 def count_narrow(ids: UInt16In, counts: UInt64) -> int:
     """Add one to `counts[id]` for every id; see `count_wide`."""
-    for position in range(ids.shape[0]):
-        if ids[position] >= counts.shape[0]:
-            return position
-        counts[ids[position]] += np.uint64(1)
-    return ids.shape[0]
+    return _count(ids, counts)
 
 
 @kernel
 def count_wide(ids: UInt32In, counts: UInt64) -> int:
-    """Add one to `counts[id]` for every id.
+    """Add one to `counts[id]` for every id of n, up to the first that is not in the vocabulary.
 
-    Args:
-        ids: uint32 [n].
-        counts: uint64 [vocab_size], changed.
-
-    Returns:
-        n, or the position of the first id that is not below vocab_size; later ids are not counted.
+    Returns the position of that id, or n.
     """
+    return _count(ids, counts)
+
+
+@kernel(inline=True)
+def _count(ids: Any, counts: UInt64) -> int:
     for position in range(ids.shape[0]):
         if ids[position] >= counts.shape[0]:
             return position
@@ -67,14 +55,7 @@ def count_wide(ids: UInt32In, counts: UInt64) -> int:
 
 @kernel
 def hash_documents(data: BytesIn, offsets: Int64In, longest: int, hashes: UInt64) -> None:
-    """Hash the documents that have at most `longest` bytes.
-
-    Args:
-        data: uint8 [n].
-        offsets: int64 [d + 1], in [0, n].
-        longest: longer documents are skipped.
-        hashes: uint64 [d], written.
-    """
+    """Hash d documents, into `hashes` [d], that have at most `longest` bytes; others are skipped."""
     for document in range(offsets.shape[0] - 1):
         start, end = offsets[document], offsets[document + 1]
         if end - start > longest:

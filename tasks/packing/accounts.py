@@ -1,17 +1,8 @@
 """Accounts of every source's documents and tokens when they are packed.
 
-Tokens: in + rearranged = packed + truncated + dropped, where `fill_in_the_middle` counts the tokens that
-rearranging adds. Each document counts under exactly one of these ends:
-
-    packed                  whole, in one sequence
-    split                   whole, over several sequences
-    truncated               in part; the rest of it is lost
-    dropped:too_long        longer than a sequence, where long documents are dropped
-    dropped:last_sequence   it lay entirely in the last, partial sequence, which was dropped
-
-A document that the mixture repeats counts each time. The input is taken from the mixture's manifest, not
-counted here, so a document that is lost or packed twice is noticed. Padding belongs to no source: it has
-an account of its own, under the source `NO_SOURCE`.
+Tokens: in + `fill_in_the_middle` (added) = packed + truncated + dropped. Each document, of which one that is
+repeated counts each time, is under exactly one of `ENDS`. The input is taken from the mixture's manifest, not
+counted here, so a document that is lost or packed twice is noticed. Padding has an account of its own.
 """
 
 from collections.abc import Sequence
@@ -25,37 +16,14 @@ from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.mixture import MixedSource
 from tokmill.tasks.packing.pieces import Pieces
 
-ENDS = ("packed", "split", "truncated", "dropped:too_long", "dropped:last_sequence")
-_PACKED, _SPLIT, _TRUNCATED, _TOO_LONG, _LAST_SEQUENCE = range(len(ENDS))
-_NO_END = len(ENDS)
-
-
-def endings(
-    lengths: NDArray[np.int64], pieces: Pieces, sequence_length: int, drops_long: bool
-) -> NDArray[np.int64]:
-    """The end of each document, as an index into `ENDS`: int64 [d].
-
-    A document that was packed more than once has none; its index is `len(ENDS)`.
-
-    Args:
-        lengths: int64 [d], tokens of each document.
-        pieces: all kept pieces of these documents.
-        sequence_length: tokens per sequence.
-        drops_long: whether a document of more than `sequence_length` tokens is dropped whole.
-    """
-    kept = kept_tokens(lengths, pieces)
-    num_pieces = np.bincount(pieces.document, minlength=len(lengths))
-    dropped = np.where((lengths > sequence_length) & drops_long, _TOO_LONG, _LAST_SEQUENCE)
-    whole = np.where(num_pieces > 1, _SPLIT, _PACKED)
-    part = np.where(kept > lengths, _NO_END, np.where(kept > 0, _TRUNCATED, dropped))
-    return np.where(kept == lengths, whole, part)
-
-
-def kept_tokens(lengths: NDArray[np.int64], pieces: Pieces) -> NDArray[np.int64]:
-    """Tokens of each document that are in a sequence: int64 [d]."""
-    return np.bincount(pieces.document, weights=pieces.document_tokens, minlength=len(lengths)).astype(
-        np.int64
-    )
+ENDS = (
+    "packed",  # whole, in one sequence
+    "split",  # whole, over several sequences
+    "truncated",  # in part; the rest of it is lost
+    "dropped:too_long",  # longer than a sequence, where long documents are dropped
+    "dropped:last_sequence",  # it lay entirely in the last, partial sequence, which was dropped
+)
+_PACKED, _SPLIT, _TRUNCATED, _TOO_LONG, _LAST_SEQUENCE, _TWICE = range(len(ENDS) + 1)
 
 
 class PackedTotals:
@@ -68,26 +36,25 @@ class PackedTotals:
         self._lost = np.zeros((num_sources, len(ENDS) + 1), dtype=np.int64)
         self._kept = np.zeros(num_sources, dtype=np.int64)
         self._added = np.zeros(num_sources, dtype=np.int64)
-        self.num_cut_documents = 0
-        """Documents split into several pieces that would have fitted into one sequence."""
+        self.num_cut_documents = 0  # in several pieces, though they would have fitted into one sequence
+        self.shortest = 1 << 32  # tokens of the shortest document
 
     def add(self, source: NDArray[np.uint16], lengths: NDArray[np.int64], pieces: Pieces) -> None:
-        """Count a block of documents.
-
-        Args:
-            source: uint16 [d], index of each document's source.
-            lengths: int64 [d], tokens of each document.
-            pieces: their kept pieces.
-        """
-        ended = endings(lengths, pieces, self._length, self._drops_long)
-        kept = kept_tokens(lengths, pieces)
-        place = source.astype(np.int64) * (len(ENDS) + 1) + ended
+        """Count a block of documents, of which these are the kept pieces."""
+        number = len(lengths)
+        kept = np.bincount(pieces.document, weights=pieces.document_tokens, minlength=number).astype(np.int64)
+        num_pieces = np.bincount(pieces.document, minlength=number)
+        is_long = lengths > self._length
+        whole = np.where(num_pieces > 1, _SPLIT, _PACKED)
+        part = np.where(kept > 0, _TRUNCATED, np.where(is_long & self._drops_long, _TOO_LONG, _LAST_SEQUENCE))
+        end = np.select([kept == lengths, kept > lengths], [whole, _TWICE], part)
+        place = source.astype(np.int64) * (len(ENDS) + 1) + end
         _add(self._documents, place, None)
         _add(self._lost, place, lengths - kept)
         _add(self._kept, source, kept)
         _add(self._added, source[pieces.document], FIM_TOKENS * (pieces.fim > 0))
-        num_pieces = np.bincount(pieces.document, minlength=len(lengths))
-        self.num_cut_documents += int(((num_pieces > 1) & (lengths <= self._length)).sum())
+        self.num_cut_documents += int(((num_pieces > 1) & ~is_long).sum())
+        self.shortest = int(np.min(lengths, initial=self.shortest))
 
     def num_documents(self, *ends: str) -> int:
         """Number of documents of all sources with these ends; with any end, if none is named."""
@@ -99,35 +66,30 @@ class PackedTotals:
         """Number of tokens of all sources that are in no sequence."""
         return int(self._lost.sum())
 
-    @property
-    def num_fim_tokens(self) -> int:
-        """Number of tokens that rearranging added."""
-        return int(self._added.sum())
-
     def accounts(self, sources: Sequence[MixedSource], num_padding: int) -> list[Account]:
         """Two accounts per source, in documents and in tokens, and one of the padding."""
-        accounts = [account for index, mixed in enumerate(sources) for account in self._of(index, mixed)]
+        accounts = []
+        for index, mixed in enumerate(sources):
+            documents = dict(zip(ENDS, self._documents[index].tolist(), strict=False))
+            lost = dict(zip(ENDS[_TRUNCATED:], self._lost[index, _TRUNCATED:].tolist(), strict=False))
+            added = int(self._added[index])
+            accounts += [
+                Account(
+                    source=mixed.source, unit="documents", num_in=mixed.drawn_documents, became=documents
+                ),
+                Account(
+                    source=mixed.source,
+                    unit="tokens",
+                    num_in=mixed.drawn_tokens,
+                    added={"fill_in_the_middle": added} if added else {},
+                    became={"packed": int(self._kept[index]) + added, **lost},
+                ),
+            ]
         padding = {"padding": num_padding}
         return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=0, added=padding, became=padding)]
-
-    def _of(self, index: int, mixed: MixedSource) -> list[Account]:
-        documents = dict(zip(ENDS, self._documents[index].tolist(), strict=False))
-        lost = dict(zip(ENDS, self._lost[index].tolist(), strict=False))
-        tokens = {end: lost[end] for end in ENDS[_TRUNCATED:]}
-        added = int(self._added[index])
-        return [
-            Account(source=mixed.source, unit="documents", num_in=mixed.drawn_documents, became=documents),
-            Account(
-                source=mixed.source,
-                unit="tokens",
-                num_in=mixed.drawn_tokens,
-                added={"fill_in_the_middle": added} if added else {},
-                became={"packed": int(self._kept[index]) + added, **tokens},
-            ),
-        ]
 
 
 def _add(sums: NDArray[np.int64], places: NDArray[Any], amounts: NDArray[np.int64] | None) -> None:
     """Add amounts (1 each by default) to the sums at these flat indices."""
-    found = np.bincount(places, weights=amounts, minlength=sums.size)
-    sums += found.astype(np.int64).reshape(sums.shape)
+    counted = np.bincount(places, weights=amounts, minlength=sums.size)
+    sums += counted.astype(np.int64).reshape(sums.shape)

@@ -20,36 +20,26 @@ def assembled(
 ) -> PackedManifest:
     """Hard-link the files of packed shards into `out`, and write the files of the whole folder."""
     parts = [PackedManifest.open(path) for path in shards]
-    entries = [entry for part in parts for entry in part.shards]
-    if entries != list(wanted):
+    entries = tuple(entry for part in parts for entry in part.shards)
+    if entries != tuple(wanted):
         raise PackingError(
             f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
             f"{len(wanted)} shards in order; write every shard of this plan"
         )
-    whole = _summed(parts).model_copy(update=said)
-    for path, part in zip(shards, parts, strict=True):
-        raise_if_stopped()
-        _link_shard(path, out, part)
-    write_folder_files(out, whole)
-    return whole
-
-
-def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
-    """One manifest of all shards; they may differ in nothing but their counts."""
     names = ("num_sequences", "num_tokens", "num_padding_tokens")
     figures = {name: sum(getattr(part, name) for part in parts) for name in names}
-    figures["shards"] = tuple(entry for part in parts for entry in part.shards)
-    wholes = [part.model_copy(update=figures) for part in parts]
-    if any(whole != wholes[0] for whole in wholes):
+    whole, *others = [part.model_copy(update={**figures, "shards": entries}) for part in parts]
+    if any(other != whole for other in others):
         raise PackingError(
             "pack: the packed shards belong to different packings; write all shards with the same parameters"
         )
-    return wholes[0]
-
-
-def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
-    for file in shard_files(folder, part.shards[0].index, part):
-        link(file, out / file.relative_to(folder))
+    whole = whole.model_copy(update=said)
+    for folder, part in zip(shards, parts, strict=True):
+        raise_if_stopped()
+        for file in shard_files(folder, part.shards[0].index, part):
+            link(file, out / file.relative_to(folder))
+    write_folder_files(out, whole)
+    return whole
 
 
 def link(file: Path, place: Path) -> None:

@@ -1,16 +1,10 @@
 """Measure how far the shares of the packed sequences deviate from the mixture's plan, and from its request.
 
-The model. The sequences are divided into blocks of a million tokens, or of a tenth of the whole if that is
-less, or of a thousandth if that is more; of at least 64 sequences. The tokens of every source in a block are
-compared with those in the same part of the plan: the part between the same numbers of packed tokens from the
-beginning. Blocks are whole windows of the shuffle (`tasks.packing.shuffling`), which moves no sequence to
-another window. A source's deviation is the largest difference over all blocks, as a fraction of the block's
-tokens. A last block of less than half the size is joined to the one before it.
-
-The plan itself may be off its request by a whole document of each source, which is much where documents are
-long. So the shares of each block are also compared with those that are asked for there (`request.parquet`).
-
-Tokens that packing leaves out also change the shares of the whole; that change is measured separately.
+The sequences are divided into blocks of a million tokens, or of a tenth of the whole if that is less, or of a
+thousandth if that is more; of at least 64 sequences, in whole windows of the shuffle. The tokens of every
+source in a block are compared with those between the same numbers of packed tokens in the plan; the largest
+difference, as a fraction of the block, is the source's deviation. The plan itself may be off its request by a
+whole document of each source, so each block's shares are also compared with those requested there.
 """
 
 from collections.abc import Sequence
@@ -34,14 +28,9 @@ _DIGITS = 6
 
 
 class Shares:
-    """Adds up the tokens per source of each block of sequences.
-
-    Attributes:
-        block_sequences: sequences in a block.
-    """
+    """Adds up the tokens per source of each block of sequences."""
 
     def __init__(self, num_sources: int, sequence_length: int, num_tokens: int, window: int = 1) -> None:
-        """Start with empty counts."""
         most = max(1, min(_MOST_BLOCKS, _MOST_CELLS // num_sources))
         wanted = max(min(_BLOCK_TOKENS, -(-num_tokens // _LEAST_BLOCKS)), -(-num_tokens // most))
         size = max(_BLOCK_SEQUENCES, -(-wanted // sequence_length))
@@ -50,16 +39,14 @@ class Shares:
         self._planned = np.zeros((0, num_sources), dtype=np.int64)
 
     def add(self, sources: NDArray[np.uint16], pieces: Pieces) -> None:
-        """Count a block of documents.
-
-        Args:
-            sources: uint16 [d], the source of each document.
-            pieces: their kept pieces.
-        """
+        """Count a block of documents, of which these are the kept pieces."""
         if not len(pieces):
             return
         of, block = sources[pieces.document].astype(np.int64), pieces.sequence // self.block_sequences
-        self._reserve(int(block[-1]) + 1)
+        missing = int(block[-1]) + 1 - len(self._packed)
+        if missing > 0:
+            room = ((0, missing), (0, 0))
+            self._packed, self._planned = np.pad(self._packed, room), np.pad(self._planned, room)
         _add(self._packed, block, of, pieces.length)
         order = np.lexsort((pieces.document_start, pieces.document))
         lengths, of = pieces.length[order], of[order]
@@ -70,13 +57,6 @@ class Shares:
         cuts = np.sort(np.concatenate([ends, edges]), kind="stable")
         piece, part = np.searchsorted(ends, cuts), np.searchsorted(edges, cuts)
         _add(self._planned, first + part, of[piece], np.diff(cuts, prepend=0))
-
-    def _reserve(self, num_blocks: int) -> None:
-        missing = num_blocks - len(self._packed)
-        if missing > 0:
-            room = np.zeros((missing, self._packed.shape[1]), dtype=np.int64)
-            self._packed = np.concatenate([self._packed, room])
-            self._planned = np.concatenate([self._planned, room])
 
     def measured(
         self, mixed: Sequence[MixedSource], request: RequestTable | None = None, first_position: int = 0
@@ -90,7 +70,9 @@ class Shares:
         if request is not None:
             num_tokens = sum(source.drawn_tokens for source in mixed)
             places = np.append(0, np.cumsum(packed.sum(axis=1))) / max(int(packed.sum()), 1) * num_tokens
-            farthest = self._farthest(packed / sizes, _requested(request, first_position + places))
+            requested = np.diff(request.along(first_position + places), axis=0)
+            requested /= np.maximum(requested.sum(axis=1, keepdims=True), 1e-9)
+            farthest = self._farthest(packed / sizes, requested)
         return tuple(
             PackedShare(
                 source=source.source,
@@ -116,23 +98,14 @@ class Shares:
         ]
 
 
-def _requested(request: RequestTable, places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The shares that are asked for between each two places of a run: float64 [len(places) - 1, sources]."""
-    tokens = np.diff(request.along(places), axis=0)
-    shares: NDArray[np.float64] = tokens / np.maximum(tokens.sum(axis=1, keepdims=True), 1e-9)
-    return shares
-
-
 def _add(
     sums: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], amounts: NDArray[np.int64]
 ) -> None:
     """Add amounts to the sums at these rows and columns."""
-    first, last = int(np.min(rows)), int(np.max(rows))
-    width = sums.shape[1]
-    found = np.bincount(
-        (rows - first) * width + columns, weights=amounts, minlength=(last + 1 - first) * width
-    )
-    sums[first : last + 1] += found.astype(np.int64).reshape(-1, width)
+    first, stop, width = int(np.min(rows)), int(np.max(rows)) + 1, sums.shape[1]
+    places = (rows - first) * width + columns
+    added = np.bincount(places, weights=amounts, minlength=(stop - first) * width)
+    sums[first:stop] += added.astype(np.int64).reshape(-1, width)
 
 
 def _without_a_short_end(sums: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,19 +117,19 @@ def _without_a_short_end(sums: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def warnings(shares: Sequence[PackedShare], strategy: str, window: int | None) -> list[str]:
     """Warnings of shares that deviate by more than `LIMIT`."""
-    found = []
+    messages = []
     worst = max(shares, key=lambda share: share.deviation)
     if worst.deviation > LIMIT:
-        found.append(
+        messages.append(
             f"pack: in some block of sequences the share of source '{worst.source}' is "
             f"{100 * worst.deviation:.1f} points from the mixture's, by strategy='{strategy}' with "
             f"window={window}; shares are to hold to within {100 * LIMIT:g} points: lower pack.window"
         )
     changed = max(shares, key=lambda share: abs(share.packed_share - share.mixed_share))
     if abs(changed.packed_share - changed.mixed_share) > LIMIT:
-        found.append(
+        messages.append(
             f"pack: source '{changed.source}' has {changed.packed_share:.1%} of the packed tokens, and "
             f"{changed.mixed_share:.1%} of the mixture's: what packing left out was not spread as the "
             "mixture is; use pack.long_documents='split', or a larger pack.sequence_length"
         )
-    return found
+    return messages
