@@ -1,33 +1,22 @@
-"""Divide the positions of an epoch among ranks and workers.
+"""Divide the positions of an epoch among ranks and workers, and order and shape its sequences.
 
-The model. All ranks go through the positions of an epoch in step. A step takes `batch_size` × `world_size`
-positions, of which rank r has the r-th `batch_size`. Within a rank, worker w of W makes the batches w, w + W,
-w + 2W, …, so that taking batches from the workers in turn gives the order of a single worker.
+All ranks go through the positions of an epoch in step. A step takes `batch_size` × `world_size` positions, of
+which rank r has the r-th `batch_size`; within a rank, worker w of W makes the batches w, w + W, w + 2W, … So
+a single number, the position in the epoch, is enough to resume with another number of ranks or workers, or
+another batch size. Fewer positions than a step takes at the end are
 
-If fewer positions than a step takes remain at the end:
+    keep   spread evenly over the ranks, to within one, the lower ranks first; higher ranks may have a batch
+    less; drop   left out of this epoch; wrap   filled up from the beginning of the epoch: some sequences come
+    twice.
 
-    keep   they are spread evenly over the ranks, to within one, the lower ranks first. Everything
-           comes exactly once. The last batch is smaller; if there are fewer positions than ranks, the
-           higher ranks get none and have one batch less.
-    drop   they are left out of this epoch. Every rank has the same number of full batches.
-    wrap   positions from the beginning of the epoch fill the step up. Every rank has the same number of full
-           batches; some sequences come twice.
-
-Laws. With `keep` the ranks' and workers' positions from any start on are a partition of the remaining
-positions; with `drop`, of all but the last, partial step. So a single number, the position in the epoch, is
-enough to resume with another number of ranks or workers, or another batch size.
-
-The order of sequences in an epoch.
-
-The model. Without shuffling, every epoch has the artifact's order, which is the mixture's; only this order
-keeps a schedule or a curriculum. With shuffling, every epoch is a keyed permutation of all sequences
-(`tasks.mixing.permutation`) that depends on the seed, the epoch and the number of sequences, but not on
-ranks, workers or earlier epochs. So the sequence at any position can be computed directly, which makes
-resuming simple.
+Without shuffling, every epoch has the artifact's order; with it, every epoch is a keyed permutation of all
+sequences that depends on the seed, the epoch and their number.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -37,32 +26,24 @@ from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
 
 Remainder: TypeAlias = Literal["keep", "drop", "wrap"]
-# Up to this many sequences an epoch's whole permutation is kept in memory: 8 MB.
-_KEPT = 1 << 20
+_KEPT = 1 << 20  # up to this many sequences an epoch's whole permutation is kept in memory: 8 MB
+_SHORTEST = 8
 
 
 @dataclass(frozen=True)
 class Split:
     """One worker's part of every epoch.
 
-    Attributes:
-        batch_size: sequences per step and rank; ≥ 1.
-        rank: in [0, world_size).
-        world_size: ranks; ≥ 1.
-        worker: in [0, num_workers).
-        num_workers: workers of this rank; ≥ 1.
-        remainder: how the last, partial step is treated; see the module.
-
     Raises:
-        LoadingError: one of them is out of range.
+        LoadingError: a number is out of range.
     """
 
-    batch_size: int
-    rank: int = 0
+    batch_size: int  # sequences per step and rank; ≥ 1
+    rank: int = 0  # in [0, world_size)
     world_size: int = 1
-    worker: int = 0
-    num_workers: int = 1
-    remainder: Remainder = "keep"
+    worker: int = 0  # in [0, num_workers)
+    num_workers: int = 1  # workers of this rank
+    remainder: Remainder = "keep"  # how the last, partial step is treated
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "world_size", "num_workers"):
@@ -120,19 +101,13 @@ class Split:
 
 
 class Order:
-    """The orders of all epochs of `size` sequences.
-
-    Args:
-        size: number of sequences.
-        shuffle: whether epochs are permuted at all.
-        seed: seed of the permutations; any whole number from 0.
-    """
+    """The orders of all epochs of `size` sequences."""
 
     def __init__(self, size: int, shuffle: bool, seed: int) -> None:
         self.size = size
         self.shuffle = shuffle
         self.seed = seed
-        self._whole = lru_cache(maxsize=1)(self._permutation)
+        self._whole = lru_cache(maxsize=1)(lambda epoch: permutation(self.size, self._key(epoch)))
 
     def __reduce__(self) -> tuple[type["Order"], tuple[int, bool, int]]:
         return Order, (self.size, self.shuffle, self.seed)
@@ -145,8 +120,43 @@ class Order:
             return self._whole(epoch)[positions]
         return permuted(positions, self.size, self._key(epoch))
 
-    def _permutation(self, epoch: int) -> NDArray[np.int64]:
-        return permutation(self.size, self._key(epoch))
-
     def _key(self, epoch: int) -> tuple[int, ...]:
         return permutation_key("loading", self.seed, epoch)
+
+
+@dataclass(frozen=True)
+class RowLengths:
+    """The lengths of rows as which sequences are read, over a run: short ones first (Li, Zhang, He 2022).
+
+    A sequence of L tokens is read as k rows of L / k, each a sequence of its own. Batches keep their tokens,
+    so that the cost of a step and the meaning of a place do not depend on the length, and no token is lost.
+
+    Raises:
+        LoadingError: the first point is not at 0, they are out of order, or a length does not divide the
+            packing's own.
+    """
+
+    sequence_length: int  # tokens of the packing's own sequences
+    points: Sequence[tuple[int, int]] = ()  # from which sequence of the run on, which length; none: their own
+
+    def __post_init__(self) -> None:
+        starts = [start for start, _ in self.points]
+        if starts and starts[0] != 0:
+            raise LoadingError(f"loading: sequence_lengths begin at {starts[0]}; the first must be at 0")
+        for before, start in pairwise(starts):
+            if start <= before:
+                raise LoadingError(
+                    f"loading: sequence_lengths have {start} after {before}; starts must ascend, in "
+                    "sequences since the beginning of the run"
+                )
+        for _, length in self.points:
+            if length < _SHORTEST or self.sequence_length % length:
+                raise LoadingError(
+                    f"loading: sequence_lengths have {length}, which must be at least {_SHORTEST} and divide "
+                    f"the packing's own {self.sequence_length}"
+                )
+
+    def parts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of rows per sequence at these positions, counted in sequences of the run: int64 [n]."""
+        starts, lengths = np.array(self.points or [(0, self.sequence_length)], dtype=np.int64).T
+        return np.asarray(self.sequence_length // lengths[np.searchsorted(starts, positions, "right") - 1])

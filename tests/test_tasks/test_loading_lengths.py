@@ -14,7 +14,7 @@ from tests.test_tasks.fabricated import FIELDS, LENGTHS, packed_folder, publishe
 from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.arriving import AHEAD, THREAD_NAME, ArrivingShards
+from tokmill.tasks.loading.prefetch import AHEAD, THREAD_NAME, ShardFetcher
 
 OWN = 16
 
@@ -79,15 +79,6 @@ def test_rows_are_parts_of_sequences_and_batches_keep_their_tokens(packed, shuff
                 np.testing.assert_array_equal(batch[name][row], values, err_msg=name)
         seen += batch["sequence"].tolist()[::parts]
     assert sorted(seen) == list(range(len(reader)))
-
-
-def test_the_lengths_go_on_from_epoch_to_epoch(packed):
-    size = len(PackedReader.open(packed))
-    dataset = PackedDataset(packed, batch_size=1, sequence_lengths=[(0, 8), (size + 2, 16)])
-    first = [batch["input_ids"].shape for batch in dataset]
-    second = [batch["input_ids"].shape for batch in dataset]
-    assert first == [(2, 8)] * size
-    assert second == [(2, 8)] * 2 + [(1, 16)] * (size - 2)
 
 
 @settings(max_examples=25)
@@ -242,7 +233,7 @@ class TestAhead:
             asked.append(position)
             came.release()
 
-        shards = ArrivingShards(fetch, 10)
+        shards = ShardFetcher(fetch, 10)
         shards.follow(iter([3, 3, 1, 4, 1, 5, 9]))
         for _ in range(AHEAD):
             assert came.acquire(timeout=60)
@@ -263,7 +254,7 @@ class TestAhead:
                 failed.set()
                 raise StoreError(f"shard {position} is lost")
 
-        shards = ArrivingShards(fetch, 2)
+        shards = ShardFetcher(fetch, 2)
         shards.follow(iter([0, 1]))
         assert failed.wait(60)
         with pytest.raises(StoreError, match="shard 0 is lost"):
