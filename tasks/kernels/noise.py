@@ -29,37 +29,22 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Documents(NamedTuple):
-    """Documents as bytes and as tokens, without their end tokens.
-
-    Attributes:
-        data: uint8 [num_bytes].
-        bounds: int64 [d + 1], in bytes.
-        tokens: int64 [num_tokens].
-        token_bounds: int64 [d + 1], in tokens.
-    """
+    """Documents as bytes and as tokens, without their end tokens."""
 
     data: Bytes
-    bounds: Int64
+    bounds: Int64  # [d + 1], in bytes
     tokens: Int64
-    token_bounds: Int64
+    token_bounds: Int64  # [d + 1], in tokens
 
 
 class Room(NamedTuple):
-    """Buffers of the kernel; stamps mark which entries belong to the current document.
+    """Buffers of the kernel; stamps mark which entries belong to the current document."""
 
-    Attributes:
-        places: int64 [PLACES], where four bytes last occurred, by their hash.
-        place_stamps: int64 [PLACES].
-        trigrams: uint64 [a power of two], trigrams that occurred, by their hash.
-        trigram_stamps: int64, as long.
-        histogram: int64 [256].
-    """
-
-    places: Int64
-    place_stamps: Int64
-    trigrams: UInt64
-    trigram_stamps: Int64
-    histogram: Int64
+    places: Int64  # [PLACES], where four bytes last occurred, by their hash
+    place_stamps: Int64  # [PLACES]
+    trigrams: UInt64  # [a power of two], trigrams that occurred, by their hash
+    trigram_stamps: Int64  # as long
+    histogram: Int64  # [256]
 
 
 class Noise(NamedTuple):
@@ -73,14 +58,10 @@ class Noise(NamedTuple):
 
 @kernel
 def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room, noise: Noise) -> None:
-    """Measure documents.
+    """Measure documents; one without text has compression 1, and 0 for the others.
 
-    Args:
-        documents: the documents to measure.
-        classes: uint8 [0x110000], the class of each code point: PLAIN, SYMBOL or BROKEN.
-        stamp: document k uses `stamp + k`; all must be larger than those used with this room before.
-        room: changed.
-        noise: written; a document without text has compression 1, and 0 for the others.
+    `classes` has PLAIN, SYMBOL or BROKEN for each code point. Document k uses the stamp `stamp + k`; all must
+    be larger than those used with this room before.
     """
     for k in range(len(documents.bounds) - 1):
         start, end = documents.bounds[k], documents.bounds[k + 1]

@@ -8,7 +8,7 @@ where an unseen n-gram has p = 0, and an unseen context has r = 1. Two binary se
 w of one token is the context of the next.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,54 +17,29 @@ from tokmill.tasks.kernels.drawing import logarithm
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Int64, Int64In, UInt32
 
+Float32: TypeAlias = NDArray[np.float32]
 _SMALL = 1e-200
 
 
 class TrigramModel(NamedTuple):
-    """A model over ids below n; n itself is the start mark before a document.
+    """A model over ids below n; n itself is the start mark before a document."""
 
-    Attributes:
-        unigrams: float32 [n + 1], P(w).
-        rests: float32 [n + 1], r2 of each context v.
-        starts: int64 [n + 2], where the bigrams that begin with each v begin.
-        second: uint32 [b], the second id of each bigram, ascending for each first one.
-        bigrams: float32 [b], p2.
-        bigram_rests: float32 [b], r3 of the bigram as a context; 1 if no trigram begins with it.
-        bigram_starts: int64 [b + 1], where the trigrams that begin with each bigram begin.
-        third: uint32 [t], the third id of each trigram, ascending for each first two.
-        trigrams: float32 [t], p3.
-    """
-
-    unigrams: NDArray[np.float32]
-    rests: NDArray[np.float32]
-    starts: Int64
-    second: UInt32
-    bigrams: NDArray[np.float32]
-    bigram_rests: NDArray[np.float32]
-    bigram_starts: Int64
-    third: UInt32
-    trigrams: NDArray[np.float32]
+    unigrams: Float32  # [n + 1], P(w)
+    rests: Float32  # [n + 1], r2 of each context v
+    starts: Int64  # [n + 2], where the bigrams that begin with each v begin
+    second: UInt32  # [b], the second id of each bigram, ascending for each first one
+    bigrams: Float32  # [b], p2
+    bigram_rests: Float32  # [b], r3 of the bigram as a context; 1 if no trigram begins with it
+    bigram_starts: Int64  # [b + 1], where the trigrams that begin with each bigram begin
+    third: UInt32  # [t], the third id of each trigram, ascending for each first two
+    trigrams: Float32  # [t], p3
 
 
 @kernel
 def surprisals(
-    tokens: Int64In,
-    starts: Int64In,
-    lengths: Int64In,
-    chosen: Int64In,
-    model: TrigramModel,
-    out: NDArray[np.float32],
+    tokens: Int64In, starts: Int64In, lengths: Int64In, chosen: Int64In, model: TrigramModel, out: Float32
 ) -> None:
-    """Mean surprisal of documents, in nats per token.
-
-    Args:
-        tokens: int64 [t], below n.
-        starts: int64 [d], where each document begins.
-        lengths: int64 [d], its tokens; 0 gives NaN.
-        chosen: int64 [c], documents to score.
-        model: the model.
-        out: float32 [d], written for the chosen documents.
-    """
+    """Write the mean surprisal, in nats per token, of the `chosen` documents to `out`; NaN without tokens."""
     before = len(model.unigrams) - 1
     for document in chosen:
         start, length = starts[document], lengths[document]

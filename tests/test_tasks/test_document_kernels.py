@@ -24,7 +24,6 @@ from tokmill.tasks.formats.text.documents import (
 )
 from tokmill.tasks.formats.text.shard import batched
 from tokmill.tasks.formats.text.sharding import document_hashes
-from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.kernels.text_size import text_size
 
 WORD = (1 << 64) - 1
@@ -53,18 +52,6 @@ def test_documents_are_hashed_word_by_word(documents: list[bytes]) -> None:
     piece = file_batch(documents, np.arange(len(documents)))
 
     assert document_hashes(piece.data, piece.offsets).tolist() == [hashed(one) for one in documents]
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8))
-def test_pieces_are_copied_to_their_places(pieces: list[tuple[int, int]]) -> None:
-    data = np.arange(100, dtype=np.uint8)
-    starts, lengths = np.array(pieces, dtype=np.int64).reshape(-1, 2).T.copy()
-    places = np.cumsum(lengths) - lengths
-    out = np.empty(lengths.sum(), dtype=np.uint8)
-
-    gather(data, starts, lengths, places, out)
-
-    assert out.tolist() == [byte for start, length in pieces for byte in range(start, start + length)]
 
 
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(5, np.uint16), (70_000, np.uint32)])
