@@ -41,10 +41,9 @@ from tokmill import tokenizer
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
 from tokmill.tasks.formats.mixture import Plan, RequestTable
-from tokmill.tasks.packing.pieces import cut_documents
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.stage import PACK_SHARD, PackParams
-from tokmill.tasks.packing.strategies import Packer
+from tokmill.tasks.packing.strategies import Packer, cut_documents
 from tokmill.tasks.store.digest import digest_folder
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

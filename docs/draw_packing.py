@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.formats.packed.masks import block_ranges
 from tokmill.tasks.formats.packed.reader import Sequence as Packed
-from tokmill.tasks.packing.pieces import Pieces
-from tokmill.tasks.packing.strategies import Packer
+from tokmill.tasks.packing.strategies import Packer, Pieces
 
 LENGTHS = [5, 11, 3, 20, 7, 2, 9, 4, 6, 13, 3, 8, 37, 2, 5, 10]
 CAPACITY = 16

@@ -172,7 +172,7 @@ class PackedFacts(_Facts):
     end_of_document_id: int | None
     num_shards: int
     documents: dict[str, int]  # number of the mixture's documents by end; see `tasks.packing.accounts`
-    shares: list[PackedShare]  # the sources' shares before and after packing; see `tasks.packing.shares`
+    shares: list[PackedShare]  # the sources' shares before and after packing; see `tasks.packing.accounts`
     share_block_sequences: int | None  # sequences in each of the blocks whose shares were measured
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL
-from tokmill.tasks.kernels.rows import mark
+from tokmill.tasks.kernels.documents import mark
 from tokmill.tasks.loading.rows import PackedRows
 
 Field: TypeAlias = Literal[

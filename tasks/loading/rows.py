@@ -17,7 +17,7 @@ from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.memmap import MemmapShard
 from tokmill.tasks.formats.packed.shard_format import open_shard
-from tokmill.tasks.kernels.rows import COPIES
+from tokmill.tasks.kernels.documents import COPIES
 from tokmill.tasks.loading.prefetch import ShardFetcher
 
 

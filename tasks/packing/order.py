@@ -5,7 +5,7 @@ their first documents, the sequences of short ones, and so their sources, would 
 sequence k, in the order in which they were opened, has the place in the plan of its token at the fractional
 part of k × φ, so that a kind of sequences is as dense along the plan as its tokens are; and of the next
 `LOOK_AHEAD` by place the one follows that brings the sources' tokens nearest to the plan's
-(`tasks.kernels.alignment`).
+(`tasks.kernels.bin_packing`).
 
 The pieces of a long document are cut one after the other, and so would fill a batch. So sequences are
 shuffled in windows of `pack.shuffle_window`: those of each source in a random order, one in each of as many
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.manifest import PackingManifest
 from tokmill.tasks.formats.packed.pieces import PieceTable
-from tokmill.tasks.kernels.alignment import InPlan, Parts, line_up
+from tokmill.tasks.kernels.bin_packing import InPlan, Parts, line_up
 from tokmill.tasks.kernels.radix import order_of
 from tokmill.tasks.mixing.permutation import permutation, permutation_key
 from tokmill.tasks.packing.params import MOST_WINDOW

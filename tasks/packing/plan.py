@@ -11,17 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.fim.tokens import DocumentKeys, choose_forms
+from tokmill.tasks.fim import DocumentKeys, choose_forms
 from tokmill.tasks.formats.encoded import EncodedManifest
 from tokmill.tasks.formats.mixture import Mixture, MixtureManifest, Plan
 from tokmill.tasks.formats.packed.manifest import WINDOWED, FimTokens, PackingManifest, PlannedShard
 from tokmill.tasks.formats.packed.pieces import PieceTable, write_plan_pieces
-from tokmill.tasks.packing.accounts import PackedTotals
+from tokmill.tasks.packing.accounts import PackedTotals, Shares
 from tokmill.tasks.packing.order import Closed, Shuffle, window_of
 from tokmill.tasks.packing.params import PackPlanParams
-from tokmill.tasks.packing.pieces import Pieces, blocks
-from tokmill.tasks.packing.shares import Shares
-from tokmill.tasks.packing.strategies import Packer
+from tokmill.tasks.packing.strategies import Packer, Pieces, blocks
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_SEQUENCES = 1 << 32

@@ -17,12 +17,11 @@ from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.manifest import PackedManifest, Packing, PackingManifest
 from tokmill.tasks.formats.packed.pieces import PackingPlan
-from tokmill.tasks.packing.assemble import assembled
+from tokmill.tasks.packing.accounts import warnings
 from tokmill.tasks.packing.order import long_warnings
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
-from tokmill.tasks.packing.shares import warnings
-from tokmill.tasks.packing.write import write_shard
+from tokmill.tasks.packing.write import assembled, write_shard
 from tokmill.tasks.store.digest import digest_folder
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record

@@ -2,11 +2,13 @@
 
 A shard is written in blocks of sequences, so that memory does not grow with it; the encoded shards are
 memory-mapped, one at a time. A piece in the order of its document is one run of tokens. A rearranged one
-(`tasks.fim.tokens`) has up to five: the token that begins the document, parts of its text, and the one that
+(`tasks.fim`) has up to five: the token that begins the document, parts of its text, and the one that
 ends it.
 """
 
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -17,11 +19,18 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.fim.tokens import FIM_TOKENS, DocumentKeys, choose_cuts, form_places
+from tokmill.tasks.fim import FIM_TOKENS, DocumentKeys, choose_cuts, form_places
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.manifest import FimTokens, PackedManifest
+from tokmill.tasks.formats.packed.manifest import FimTokens, PackedManifest, PackedShardEntry
 from tokmill.tasks.formats.packed.pieces import PROVENANCE_SCHEMA, PieceTable, write_pieces
-from tokmill.tasks.formats.packed.shard_format import SequenceBlock, ShardShape, block_ranges, write_sequences
+from tokmill.tasks.formats.packed.shard_format import (
+    SequenceBlock,
+    ShardShape,
+    block_ranges,
+    shard_files,
+    write_folder_files,
+    write_sequences,
+)
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -160,7 +169,7 @@ def _rearranged(
     chosen: NDArray[np.intp],
     rows: NDArray[Any],
 ) -> "_Runs":
-    """The runs of rearranged pieces, as `tasks.fim.tokens` orders them; adds their three tokens."""
+    """The runs of rearranged pieces, as `tasks.fim` orders them; adds their three tokens."""
     head, tail = body.head[chosen], body.tail[chosen]
     begin = body.begin[chosen] + head
     text = body.length[chosen] - head - tail
@@ -180,3 +189,42 @@ def _rearranged(
 
 _Runs: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]
 """Index in the encoded shard, tokens and destination of runs of tokens to copy."""
+
+
+def assembled(
+    shards: Sequence[Path],
+    wanted: Sequence[PackedShardEntry],
+    out: Path,
+    said: Mapping[str, Any] | None = None,
+) -> PackedManifest:
+    """Hard-link the files of packed shards into `out`, and write the files of the whole folder."""
+    parts = [PackedManifest.open(path) for path in shards]
+    entries = tuple(entry for part in parts for entry in part.shards)
+    if entries != tuple(wanted):
+        raise PackingError(
+            f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
+            f"{len(wanted)} shards in order; write every shard of this plan"
+        )
+    names = ("num_sequences", "num_tokens", "num_padding_tokens")
+    figures = {name: sum(getattr(part, name) for part in parts) for name in names}
+    whole, *others = [part.model_copy(update={**figures, "shards": entries}) for part in parts]
+    if any(other != whole for other in others):
+        raise PackingError(
+            "pack: the packed shards belong to different packings; write all shards with the same parameters"
+        )
+    whole = whole.model_copy(update=said)
+    for folder, part in zip(shards, parts, strict=True):
+        raise_if_stopped()
+        for file in shard_files(folder, part.shards[0].index, part):
+            link(file, out / file.relative_to(folder))
+    write_folder_files(out, whole)
+    return whole
+
+
+def link(file: Path, place: Path) -> None:
+    """Hard-link a file; copy it if the file system cannot link it."""
+    place.parent.mkdir(exist_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)

@@ -41,7 +41,7 @@ from tokmill.tasks.formats.packed.shard_format import (
     write_sequences,
 )
 from tokmill.tasks.kernels.documents import gather
-from tokmill.tasks.packing.assemble import link
+from tokmill.tasks.packing.write import link
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.record import MOST_REASON_CHARS, read_record
 from tokmill.tasks.tracing.document import Wanted

@@ -16,9 +16,8 @@ from tokmill.tasks.formats.encoded import (
     token_dtype,
 )
 from tokmill.tasks.mixing.stage import MIX, MixParams
-from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
-from tokmill.tasks.packing.strategies import Packer
+from tokmill.tasks.packing.strategies import Packer, Pieces
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_folder
 

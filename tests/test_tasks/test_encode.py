@@ -14,7 +14,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.encode.encoding import Additions, encode_batches
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
-from tokmill.tasks.fim.characters import TextFim
+from tokmill.tasks.fim import TextFim
 from tokmill.tasks.formats.encoded import (
     Encoded,
     EncodedShard,

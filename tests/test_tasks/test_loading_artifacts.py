@@ -11,9 +11,9 @@ from tests.test_tasks.traced_line import traced_line
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.core.stage import Request
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading import Field, PackedDataset, Remainder
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.takedown.request import listed
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams

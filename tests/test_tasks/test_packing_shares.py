@@ -9,7 +9,7 @@ import pytest
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, packed_by
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.packing.shares import Shares, warnings
+from tokmill.tasks.packing.accounts import Shares, warnings
 
 STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
@@ -76,7 +76,7 @@ def mixed(name, share):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("sizes", [None, [700, 300, 900]])
 def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
-    monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
+    monkeypatch.setattr("tokmill.tasks.packing.accounts._BLOCK_TOKENS", 1)
     sources, lengths = ([*column[:2000]] for column in CONSTANT)
     sizes = [*(sizes or []), 2000 - sum(sizes or [])]
     measured, start = Shares(3, CAPACITY, 0), 0

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.test_tasks.fabricated import packed_by
 from tests.test_tasks.test_packing import accounts_of
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.packing.pieces import blocks
-from tokmill.tasks.packing.strategies import fit
+from tokmill.tasks.packing.strategies import blocks, fit
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 LENGTH = st.integers(1, 25)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.test_tasks.test_encode import batches_of
 from tokmill import tokenizer
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.fim.characters import SHORTEST_CHARS, TextFim, encode_rearranged
-from tokmill.tasks.fim.tokens import DocumentKeys, choose_cuts
+from tokmill.tasks.fim import SHORTEST_CHARS, DocumentKeys, TextFim, choose_cuts, encode_rearranged
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 
 SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]

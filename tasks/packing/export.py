@@ -22,8 +22,8 @@ from tokmill.tasks.formats.packed.shard_format import (
     open_shard,
     write_sequences,
 )
-from tokmill.tasks.packing.assemble import assembled, link
 from tokmill.tasks.packing.params import FormatParams
+from tokmill.tasks.packing.write import assembled, link
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 
