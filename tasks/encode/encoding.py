@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.pipelining import write_behind
-from tokmill.tasks.fim import Encode, TextFim, encode_rearranged
+from tokmill.tasks.fim.rearrangement import Encode, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedStatistics, token_dtype
 from tokmill.tasks.formats.files.npy import NpyAppender
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of

@@ -118,7 +118,7 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
     """
     from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
-    from tokmill.tasks.fim import TextFim
+    from tokmill.tasks.fim.rearrangement import TextFim
 
     encoder = open_tokenizer(tokenizer)
     plan = Shard.model_validate(shard["shard"])

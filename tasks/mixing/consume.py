@@ -18,7 +18,7 @@ from pydantic import Field
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage, Unit
 from tokmill.tasks.encode.stage import artifact_digest
-from tokmill.tasks.fim import FIM_TOKENS
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS
 from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
 from tokmill.tasks.formats.ledger import (
     CONSUMED_FILE,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.stage import NO_SOURCE, Account
-from tokmill.tasks.fim import FIM_TOKENS
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS
 from tokmill.tasks.formats.mixture import MixedSource, RequestTable
 from tokmill.tasks.formats.packed.manifest import FarthestBlock, PackedShare
 from tokmill.tasks.packing.strategies import Pieces

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.fim import DocumentKeys, choose_forms
+from tokmill.tasks.fim.rearrangement import DocumentKeys, choose_forms
 from tokmill.tasks.formats.encoded import EncodedManifest
 from tokmill.tasks.formats.mixture import Mixture, MixtureManifest, Plan
 from tokmill.tasks.formats.packed.manifest import WINDOWED, FimTokens, PackingManifest, PlannedShard

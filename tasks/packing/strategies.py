@@ -2,8 +2,8 @@
 
 A document of more than `sequence_length` tokens is cut into full pieces and a rest, or truncated to one
 piece, or dropped; every other one stays whole, unless the strategy is `concat`. Rearranging a document
-(`tasks.fim`) adds three tokens per piece; one that would no longer fit is not rearranged. The strategies, by
-blocks of documents:
+(`tasks.fim.rearrangement`) adds three tokens per piece; one that would no longer fit is not rearranged. The
+strategies, by blocks of documents:
 
     concat                 documents follow each other without a gap and are cut wherever a sequence ends.
     greedy                 next fit: a piece goes into the open sequence if it fits, else it opens the next.
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.fim import FIM_TOKENS
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS
 from tokmill.tasks.formats.mixture import Plan
 from tokmill.tasks.formats.packed.manifest import LongDocuments, Strategy
 from tokmill.tasks.kernels.bin_packing import Rooms, fit_best, fit_first, next_fit
@@ -66,7 +66,9 @@ class Pieces:
     length: NDArray[np.int64]  # tokens, including added ones; at least 1
     document: NDArray[np.int64]  # index of the document
     document_start: NDArray[np.int64]  # token of the document at which the piece starts
-    fim: NDArray[np.uint8]  # 0 if the tokens are in the document's order; else a form of `tasks.fim`
+    fim: NDArray[
+        np.uint8
+    ]  # 0 if the tokens are in the document's order; else a form of `tasks.fim.rearrangement`
 
     def __len__(self) -> int:
         return len(self.sequence)

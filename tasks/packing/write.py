@@ -1,9 +1,8 @@
 """Write one packed shard: copy tokens to their places once, then write every requested format.
 
 A shard is written in blocks of sequences, so that memory does not grow with it; the encoded shards are
-memory-mapped, one at a time. A piece in the order of its document is one run of tokens. A rearranged one
-(`tasks.fim`) has up to five: the token that begins the document, parts of its text, and the one that
-ends it.
+memory-mapped, one at a time. A piece in the order of its document is one run of tokens. A rearranged one has
+up to five: the token that begins the document, parts of its text, and the one that ends it.
 """
 
 import os
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.fim import FIM_TOKENS, DocumentKeys, choose_cuts, form_places
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS, DocumentKeys, choose_cuts, form_places
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.manifest import FimTokens, PackedManifest, PackedShardEntry
 from tokmill.tasks.formats.packed.pieces import PROVENANCE_SCHEMA, PieceTable, write_pieces
@@ -169,7 +168,7 @@ def _rearranged(
     chosen: NDArray[np.intp],
     rows: NDArray[Any],
 ) -> "_Runs":
-    """The runs of rearranged pieces, as `tasks.fim` orders them; adds their three tokens."""
+    """The runs of rearranged pieces, as `tasks.fim.rearrangement` orders them; adds their three tokens."""
     head, tail = body.head[chosen], body.tail[chosen]
     begin = body.begin[chosen] + head
     text = body.length[chosen] - head - tail

@@ -109,32 +109,6 @@ def test_a_pattern_that_cuts_vowels_off_is_named_with_source_and_script(tmp_path
     assert "Devanagari" in said
 
 
-def test_many_shards_add_up(tmp_path, text_corpus):
-    texts = [f"line {number} of text, {'ab' * (number % 7)}" for number in range(20_000)]
-    corpus = text_corpus({"many": texts})
-    assert len(corpus.shards) > 1
-    _, counts = count_all(corpus, CountParams(split_pattern="cl100k"), tmp_path / "out")
-    assert counts.counts("many").to_dict() == plain_counts(texts, "cl100k")
-
-
-@pytest.mark.slow
-def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, text_corpus):
-    texts = [f"line {number} of text, {'ab' * (number % 700)}" for number in range(4000)]
-    corpus = text_corpus({"many": texts, "few": ["one two"]})
-    outs = {}
-    for memory_bytes in (None, 0):
-        with memory_limited_to(memory_bytes):
-            outs[memory_bytes] = tmp_path / f"out-{memory_bytes}"
-            outcome, counts = count_all(corpus, CountParams(), outs[memory_bytes])
-        assert counts.counts("many").to_dict() == plain_counts(texts)
-        assert all(account.balanced for account in outcome.accounts)
-    files = {path.relative_to(outs[None]) for path in outs[None].rglob("*")}
-    assert files == {path.relative_to(outs[0]) for path in outs[0].rglob("*")}
-    for file in files:
-        if (outs[None] / file).is_file():
-            assert (outs[None] / file).read_bytes() == (outs[0] / file).read_bytes(), file
-
-
 def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
     corpus = text_corpus({"en": [f"word{number}" for number in range(3000)]})
     found = []

@@ -76,6 +76,10 @@ def test_the_kernels_run_as_plain_python(checkout: Path) -> None:
         "test_document_kernels.py::test_ids_are_counted_and_ids_beyond_the_vocabulary_refused",
         "test_document_kernels.py::test_documents_are_hashed_word_by_word",
         "test_document_kernels.py::test_by_hand",
+        "test_mixing_curricula.py::test_what_is_eligible_and_what_is_drawn_by_hand",
+        "test_packing_strategies.py::test_sequences_of_a_window_are_in_the_order_of_their_places",
+        "test_loading.py::TestBatches::test_wide_vocabularies",
+        "test_loading.py::TestBatches::test_hold_what_the_reader_gives",
         "test_readers_jsonl.py::test_documents_by_hand",
         "test_readers_jsonl.py::test_a_bad_line_is_reported_and_the_others_are_kept",
     ]

@@ -14,7 +14,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.encode.encoding import Additions, encode_batches
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
-from tokmill.tasks.fim import TextFim
+from tokmill.tasks.fim.rearrangement import TextFim
 from tokmill.tasks.formats.encoded import (
     Encoded,
     EncodedShard,
@@ -24,8 +24,6 @@ from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.usage.stage import USAGE, UsageParams
-from tokmill.tasks.usage.stage import run as usage
-from tokmill.tasks.usage.summary import read_summary
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 
@@ -127,25 +125,6 @@ def audited(tmp_path, text_corpus, published):
     out.mkdir()
     audit(AuditParams(), out=out, tokenizer=published, corpus=corpus.path, texts=texts)
     return out
-
-
-def test_use_is_counted_in_what_was_encoded(tmp_path, encoded, audited):
-    _, made = encoded()
-    out = tmp_path / "usage"
-    out.mkdir()
-    del made["corpus"]
-    outcome = usage(UsageParams(), out=out, audit=audited, **made)
-    summary = read_summary(out)
-    tok = open_tokenizer(made["tokenizer"])
-    texts = [text for texts in DOCUMENTS.values() for text in texts]
-    num_text_tokens = sum(len(tok.encode(text)) for text in texts)
-    num_bytes = sum(len(text.encode()) for text in texts)
-    assert summary.overall.num_tokens == num_text_tokens + 4
-    assert outcome.metrics["bytes_per_token"] == summary.overall.bytes_per_token
-    assert summary.overall.bytes_per_token == round(num_bytes / num_text_tokens, 6)
-    used = {token for text in texts for token in tok.encode(text)}
-    assert summary.num_never_encoded_tokens == 261 - len(used)
-    assert (out / "summary.md").read_text("utf-8").startswith("# Use of the vocabulary")
 
 
 def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published, audited):

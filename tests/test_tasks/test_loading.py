@@ -2,11 +2,8 @@
 
 import gc
 import json
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -150,35 +147,6 @@ class TestSplit:
     def test_what_is_out_of_range(self, packed, given, message):
         with pytest.raises(LoadingError, match=message):
             PackedDataset(packed, **given)
-
-
-PLAIN = """
-import hashlib, sys
-from tokmill.tasks.loading import PackedDataset
-found = hashlib.sha256()
-for dtype in ("stored", "int32", "int64"):
-    fields = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
-    for batch in PackedDataset(sys.argv[1], batch_size=5, fields=fields, dtype=dtype, shuffle=True):
-        for name in sorted(batch):
-            found.update(batch[name].tobytes())
-print(found.hexdigest())
-"""
-
-
-@pytest.mark.slow
-def test_machine_code_and_plain_python_give_the_same(packed):
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", PLAIN, str(packed)],
-            env={**os.environ, "NUMBA_DISABLE_JIT": disabled},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for disabled in ("0", "1")
-    ]
-    assert found[0] == found[1]
-    assert len(found[0]) == 65
 
 
 class TestEpochs:

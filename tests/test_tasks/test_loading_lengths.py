@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
@@ -79,33 +77,6 @@ def test_rows_are_parts_of_sequences_and_batches_keep_their_tokens(packed, shuff
                 np.testing.assert_array_equal(batch[name][row], values, err_msg=name)
         seen += batch["sequence"].tolist()[::parts]
     assert sorted(seen) == list(range(len(reader)))
-
-
-@settings(max_examples=25)
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 6), st.integers(0, 30), st.integers(1, 3))
-def test_another_world_goes_on_with_the_same_rows(packed, world, other, steps, change, batch_size):
-    points = [(0, 8), (change + 1, 16)]
-
-    def ranks(number):
-        return [
-            PackedDataset(
-                packed, batch_size=batch_size, rank=rank, world_size=number, sequence_lengths=points
-            )
-            for rank in range(number)
-        ]
-
-    given_out, datasets = [], ranks(world)
-    for dataset in datasets:
-        for _, batch in zip(range(steps), dataset, strict=False):
-            given_out += batch["sequence"].tolist()[:: OWN // batch["input_ids"].shape[1]]
-    state = datasets[0].state_dict()
-    if state["epoch"]:
-        return
-    for dataset in ranks(other):
-        dataset.load_state_dict(state)
-        for batch in dataset:
-            given_out += batch["sequence"].tolist()[:: OWN // batch["input_ids"].shape[1]]
-    assert sorted(given_out) == list(range(len(PackedReader.open(packed))))
 
 
 _READ = re.compile(r"/(packed\.json|shard-\d+\.(bin|(cu_seqlens|cu_offsets|document_starts)\.npy))$")

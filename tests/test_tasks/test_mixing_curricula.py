@@ -142,17 +142,6 @@ def test_easy_to_hard_goes_through_a_source_again():
     assert found.plan.epoch.tolist() == [0] * 4 + [1] * 4 + [2] * (len(found.plan) - 8)
 
 
-def test_a_curriculum_of_some_sources_leaves_the_others_alone():
-    corpus = {"a": [list(range(1, 40))], "b": [list(range(1, 40))]}
-    rules = {"difficulty": "length", "order": "easy_to_hard", "sources": ["b"]}
-    found, plain = Planned(corpus, curriculum=rules), Planned(corpus)
-    assert (
-        found.plan.document[found.plan.source == 0].tolist()
-        == plain.plan.document[plain.plan.source == 0].tolist()
-    )
-    assert found.plan.document[found.plan.source == 1].tolist() == list(range(39))
-
-
 def easiest_first(scores, difficulty, number, **params):
     rules = {"difficulty": difficulty, "order": "easy_to_hard"}
     lengths = params.pop("lengths", [10] * number)
@@ -182,17 +171,6 @@ def test_compression_is_hard_at_both_ends():
     order = easiest_first(scores, "noise", 5)
     assert set(order[:2]) == {2, 3}
     assert order[4] == 0
-
-
-def test_ranks_do_not_depend_on_how_much_fits_in_memory():
-    random = np.random.default_rng(2)
-    scores = {"column:x": {"a": [random.integers(0, 9, 200).tolist()]}}
-    lengths = random.integers(1, 9, 200).tolist()
-    orders = [
-        easiest_first(scores, {"column:x": 1, "length": 2}, 200, lengths=lengths, memory_rows=memory_rows)
-        for memory_rows in (1 << 16, 13)
-    ]
-    assert orders[0] == orders[1]
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), max_size=40))

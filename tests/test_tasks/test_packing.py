@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, packed_by
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import NO_SOURCE
-from tokmill.tasks.fim import PSM, SPM
+from tokmill.tasks.fim.rearrangement import PSM, SPM
 from tokmill.tasks.formats.mixture import MixedSource
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from tests.test_tasks.test_encode import batches_of
 from tokmill import tokenizer
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.fim import SHORTEST_CHARS, DocumentKeys, TextFim, choose_cuts, encode_rearranged
+from tokmill.tasks.fim.rearrangement import (
+    SHORTEST_CHARS,
+    DocumentKeys,
+    TextFim,
+    choose_cuts,
+    encode_rearranged,
+)
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 
 SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]

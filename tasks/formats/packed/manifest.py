@@ -30,7 +30,7 @@ WINDOWED: frozenset[Strategy] = frozenset({"best_fit", "first_fit_decreasing"})
 
 
 class FimTokens(Entry):
-    """The three tokens of a document that was rearranged to fill in its middle; see `tasks.fim`."""
+    """The three tokens of a document that was rearranged to fill in its middle (`tasks.fim`)."""
 
     prefix_id: int
     suffix_id: int

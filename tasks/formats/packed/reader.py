@@ -91,7 +91,7 @@ class Piece:
         document_start: token of the document at which it starts.
         epoch: number of the pass through the source, from 0.
         fim: 0 if the tokens are [document_start, document_start + length) of the document; 1 or 2 if
-            they are rearranged, including three added tokens: see `tasks.fim`.
+            they are rearranged, including three added tokens: see `tasks.fim.rearrangement`.
     """
 
     start: int
