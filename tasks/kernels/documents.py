@@ -42,26 +42,18 @@ def gather(data: BytesIn, starts: Int64In, lengths: Int64In, places: Int64In, ou
 
 @kernel
 def count_narrow(ids: UInt16In, counts: UInt64) -> int:
-    """Add one to `counts[id]` for every id; see `count_wide`."""
-    return _count(ids, counts)
-
-
-@kernel
-def count_wide(ids: UInt32In, counts: UInt64) -> int:
     """Add one to `counts[id]` for every id of n, up to the first that is not in the vocabulary.
 
     Returns the position of that id, or n.
     """
-    return _count(ids, counts)
-
-
-@kernel(inline=True)
-def _count(ids: Any, counts: UInt64) -> int:
     for position in range(ids.shape[0]):
         if ids[position] >= counts.shape[0]:
             return position
         counts[ids[position]] += np.uint64(1)
     return ids.shape[0]
+
+
+count_wide = count_narrow.retyped({UInt16In: UInt32In})
 
 
 @kernel
