@@ -185,13 +185,9 @@ class EncodedShardWriter:
         ordinals: NDArray[np.int64],
         statistics: EncodedStatistics,
     ) -> None:
-        """Append n documents.
+        """Append documents tokens[offsets[k]:offsets[k + 1]], whose ordinals increase across all calls.
 
-        Args:
-            tokens: shape (t,), ids in [0, vocab_size).
-            offsets: shape (n + 1,), from 0 to t: document k is tokens[offsets[k]:offsets[k + 1]].
-            ordinals: shape (n,), increasing across all calls.
-            statistics: statistics of these documents, and of those dropped between them.
+        The statistics are those of these documents, and of those dropped between them.
         """
         self._files["offsets"].append(offsets[1:] + self._files["tokens"].length)
         self._files["tokens"].append(tokens)

@@ -131,16 +131,8 @@ def encode_rearranged(
 ) -> tuple[EncodedBatch, NDArray[np.int64]]:
     """Encode a batch and rearrange some of its documents.
 
-    Args:
-        encode: encodes the documents of a buffer.
-        batch: the documents.
-        fim: how documents are chosen and rearranged.
-
-    Returns:
-        The documents' tokens, and int64 [n], how many of each document's tokens were added.
-
-    Raises:
-        LawError: as `encode` raises it, but with the number of the document instead of the part.
+    Returns the documents' tokens, and int64 [n], how many of each document's tokens were added. A LawError of
+    `encode` has the number of the document instead of the part.
     """
     forms, cuts = _chosen(batch, fim)
     chosen = np.flatnonzero(forms)

@@ -42,11 +42,7 @@ _MARKS = ("segment_ids", "position_ids", "loss_mask")
 
 @dataclass(frozen=True)
 class Wanted:
-    """The fields of batches, and the dtype of their tokens.
-
-    Raises:
-        LoadingError: an unknown field or dtype, or a dtype that cannot hold every id.
-    """
+    """The fields of batches, and the dtype of their tokens."""
 
     fields: tuple[Field, ...]
     dtype: Dtype
@@ -69,11 +65,7 @@ class Wanted:
 
 
 def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
-    """Reject batches whose `cu_seqlens` do not fit in int32.
-
-    Raises:
-        LoadingError: `cu_seqlens` are wanted, and a batch has 2^31 tokens or more.
-    """
+    """Reject batches whose `cu_seqlens` are wanted and do not fit in int32."""
     if "cu_seqlens" in wanted.fields and batch_size * sequence_length > _MOST_BOUND:
         raise LoadingError(
             f"loading: batch_size={batch_size} sequences of {sequence_length} tokens end at "
@@ -92,11 +84,7 @@ class Block:
 
 
 def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
-    """Make a block's batches, whose arrays are views of new arrays of the whole block.
-
-    Raises:
-        StoreError: a file is missing or has another size than the manifest says.
-    """
+    """Make a block's batches, whose arrays are views of new arrays of the whole block."""
     fields, length = set(wanted.fields), rows.sequence_length // block.parts
     columns: Batch = {"sequence": np.repeat(block.sequences, block.parts)}
     if {"input_ids", "labels"} & fields:

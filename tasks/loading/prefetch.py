@@ -95,11 +95,7 @@ class ShardFetcher:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def need(self, position: int) -> None:
-        """Return when a shard is local.
-
-        Raises:
-            StoreError: it cannot be fetched, or differs from the record.
-        """
+        """Return when a shard is local; raises if it cannot be fetched, or differs from the record."""
         with self._lock:
             self._missing.discard(position)
             coming = self._coming.pop(position, None)

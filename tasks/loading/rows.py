@@ -24,13 +24,7 @@ from tokmill.tasks.loading.prefetch import ShardFetcher
 class PackedRows:
     """Sequences of a packed artifact, by their numbers; may be shared by threads.
 
-    Args:
-        path: the artifact's directory.
-        manifest: the content of its `packed.json`.
-        verify: whether to compare a shard's files with the record when it is first read.
-
-    Raises:
-        LoadingError: the artifact has neither of the two formats.
+    With `verify` a shard's files are compared with the record when it is first read.
     """
 
     def __init__(self, path: Path, manifest: PackedManifest, *, verify: bool = True) -> None:
@@ -58,11 +52,7 @@ class PackedRows:
         return PackedRows(self._path, self._manifest, verify=self._verify)
 
     def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length].
-
-        Raises:
-            StoreError: a file is missing or damaged.
-        """
+        """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length]."""
         shards, rows = self._places(sequences)
         out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
         if not len(sequences):
@@ -85,11 +75,9 @@ class PackedRows:
         return out
 
     def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The ends of the pieces of `sequences`, int64 [n], within their sequences.
+        """The ends of all pieces of `sequences`, int64 [n], in their sequences, and each one's first piece.
 
-        Returns:
-            int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], the index of each
-            sequence's first piece among them.
+        Returns int32 [p], and int64 [n + 1], indices in these.
         """
         shards, rows = self._places(sequences)
         ends = [

@@ -42,11 +42,7 @@ _SHORTEST = 8
 
 @dataclass(frozen=True)
 class Split:
-    """One worker's part of every epoch.
-
-    Raises:
-        LoadingError: a number is out of range.
-    """
+    """One worker's part of every epoch."""
 
     batch_size: int  # sequences per step and rank; ≥ 1
     rank: int = 0  # in [0, world_size)
@@ -201,11 +197,7 @@ class Walk:
     def of(cls, path: Path, manifest: PackedManifest, shuffle: bool, seed: int) -> "Walk":
         """The walk through an artifact, the sizes of whose files are compared with its record.
 
-        The directory may have any path and name. Without a record sizes are compared with the manifest, and
-        the digest is one of the manifest and the beginning of every shard.
-
-        Raises:
-            StoreError: a file is missing, or has another size.
+        The directory may have any path and name. Without a record sizes are compared with the manifest.
         """
         earlier = set(manifest.predecessors)
         if (path / RECORD_FILE).is_file():
@@ -234,11 +226,7 @@ class Walk:
         }
 
     def place(self, state: Mapping[str, Any]) -> Place:
-        """The place that is saved in a state dict.
-
-        Raises:
-            LoadingError: it is not a state, or one of another dataset, shuffling or seed.
-        """
+        """The place that is saved in a state dict."""
         wrong = [name for name, kind in _TYPES.items() if type(state.get(name)) is not kind]
         if wrong:
             raise LoadingError(

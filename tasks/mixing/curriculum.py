@@ -218,14 +218,9 @@ def _placed(ascending: Iterator[Rows], difficulty: Difficulty, epoch: int) -> It
 def paced(
     difficulty: Difficulty, competence: Competence, curves: Curves, copies: int, begin: float
 ) -> Iterator[Rows]:
-    """Yield documents in the order of their draw, each once it is eligible.
+    """Yield documents in the order of their draw, each up to `copies` times, once it is eligible.
 
-    Args:
-        difficulty: orders the documents.
-        competence: decides when they become eligible.
-        curves: the request over the run.
-        copies: how often each document may be drawn.
-        begin: tokens that the source gave before this mixture, as a position on its curve.
+    `begin` are the tokens that the source gave before this mixture, as a position on its curve.
     """
     racers = sorted_rows(_racers(difficulty, competence, curves, copies), difficulty.scratch)
     waiting, now = np.empty(0, dtype=_RACER), np.full(1, begin)

@@ -182,13 +182,8 @@ def missed_requests(
     """Return one sentence for each request that is missed by more than the tolerance, sources first.
 
     Whole documents may end below or above a quota; a difference of one token per source concerned is allowed.
-    Tokens are those of the whole run, so that a continued mixture misses the same requests as the whole.
-
-    Args:
-        tolerance: allowed difference from the request, as a fraction of it, ≥ 0.
-        quotas: the request, by source.
-        given: tokens that each source gives in the whole run.
-        refused: whether to raise a MixingError for them, with the nearest settings that are accepted.
+    Tokens are those of the whole run, so that a continued mixture misses the same requests as the whole. With
+    `refused`, they raise a MixingError, with the nearest settings that are accepted.
     """
     with localcontext(EXACT):
         missed = {

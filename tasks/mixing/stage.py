@@ -150,7 +150,6 @@ class Planning:
         params, draws, scheduled = self.params, self.draws, bool(self.params.schedule)
         given = {source: draw.given for source, draw in draws.items()}
         shares = proportions({source: Decimal(draw.num_tokens) for source, draw in draws.items()})
-        off = (self.weaver.ahead().tolist(), self.weaver.behind().tolist(), self.weaver.short())
         return MixtureManifest(
             method="schedule" if scheduled else params.method,
             temperature=params.temperature if params.method == "temperature" else None,
@@ -169,12 +168,12 @@ class Planning:
             first_document_starts=tuple(cut.start for cut in self.cuts),
             sources=[
                 self._entry(source, float(shares[source]), *figures)
-                for source, *figures in zip(draws, *off, strict=True)
+                for source, figures in zip(draws, self.weaver.deviations(), strict=True)
             ],
         )
 
     def _entry(
-        self, source: str, share: float, ahead: float, behind: float, short: tuple[float, float]
+        self, source: str, share: float, ahead: float, behind: float, short: float, since: float
     ) -> MixedSource:
         lengths, quota, draw = self.sources[source], self.settled.quotas[source], self.draws[source]
         return MixedSource(
@@ -195,8 +194,8 @@ class Planning:
             given_before_tokens=quota.given_tokens,
             most_ahead_tokens=round(ahead, 3),
             most_behind_tokens=round(behind, 3),
-            short_tokens=round(short[0], 3),
-            short_from=round(short[1]) if short[0] else None,
+            short_tokens=round(short, 3),
+            short_from=round(since) if short else None,
         )
 
 

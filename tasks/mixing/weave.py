@@ -113,23 +113,16 @@ class Weaver:
         given = np.array([given for _, given in self._points])
         return ShareTable(positions, np.array([self._requested(at) for at in positions.tolist()]), given)
 
-    def ahead(self) -> NDArray[np.float64]:
-        """The most tokens that each source was ahead of the request, at any point of the plan."""
-        return self._lanes.ahead
+    def deviations(self) -> list[list[float]]:
+        """Of each source the most tokens ahead of the request, those behind, and by how many it stopped short.
 
-    def behind(self) -> NDArray[np.float64]:
-        """The most tokens that each source was behind the request, at any point of the plan."""
-        position, given = self._points[-1]
-        return np.maximum(self._lanes.behind, self._requested(position) - given)
-
-    def short(self) -> list[tuple[float, float]]:
-        """For each source, the tokens by which it stopped short of its request, and from which position on.
-
-        Shortfalls below one token count as none: 0 and infinity.
+        The last are 0 if less than one; the fourth number is the position from which on they are missing.
         """
-        short = self._lacking >= 1
-        both = np.where(short, self._lacking, 0.0), np.where(short, self._stopped, np.inf)
-        return [(lacking, position) for lacking, position in np.stack(both, axis=1).tolist()]
+        position, given = self._points[-1]
+        behind, short = np.maximum(self._lanes.behind, self._requested(position) - given), self._lacking >= 1
+        lacking, since = np.where(short, self._lacking, 0.0), np.where(short, self._stopped, np.inf)
+        deviations: list[list[float]] = np.stack([self._lanes.ahead, behind, lacking, since], axis=1).tolist()
+        return deviations
 
     def _requested(self, position: float) -> NDArray[np.float64]:
         at = min(Decimal(position), self._curves.end)

@@ -47,11 +47,7 @@ def lined_up(
 ) -> NDArray[np.int64]:
     """The position of each bin among the sequences of its window: a permutation, [number of bins].
 
-    Args:
-        lengths: [n], tokens of the window's pieces, in the plan's order.
-        bins: [n], the bin of each.
-        source: [n], the source of each.
-        capacity: tokens of a sequence; below 2^32.
+    `lengths`, `bins` and `source` [n] are those of the window's pieces, in the plan's order.
     """
     by_bin = order_of(bins.astype(np.uint64))
     by_place = np.argsort(_places(lengths, by_bin, np.cumsum(np.bincount(bins))), kind="stable")

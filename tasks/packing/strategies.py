@@ -133,13 +133,7 @@ class Packer:
         self.num_closed = 0  # sequences that no later block adds to
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """Pack the next d documents.
-
-        Args:
-            lengths: [d], tokens of each, ≥ 1.
-            fim: [d], the form of each; 0 if it is not rearranged, as always with `concat`.
-            sources: [d], decide the order of sequences within a window.
-        """
+        """Pack the next documents, of lengths ≥ 1, in these forms; a window is ordered by its sources."""
         if self._strategy == "concat":
             return self._joined(lengths, fim)
         cut = cut_documents(lengths, self._length, self._long_documents, fim)

@@ -6,12 +6,12 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.test_tasks.test_encode import batches_of
 from tokmill import tokenizer
 from tokmill.tasks.core.context import memory_limited_to
 from tokmill.tasks.core.errors import StoreError
@@ -29,7 +29,6 @@ from tokmill.tasks.formats.counts import (
     write_counts,
     write_parts,
 )
-from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.store import Store
 from tokmill.tokenizer import PretokenCounts
 
@@ -55,15 +54,6 @@ def count_all(corpus, params, out):
         run_shard(params, out=shards[-1], shard=value)
     (out / "counts").mkdir()
     return run(params, out=out / "counts", corpus=corpus.path, shards=shards), Counts.open(out / "counts")
-
-
-def batches_of(texts, num_each):
-    for first in range(0, len(texts), num_each):
-        part = [text.encode() for text in texts[first : first + num_each]]
-        lengths = np.array([len(text) for text in part], dtype=np.int64)
-        ordinals = np.arange(first, first + len(part), dtype=np.int64)
-        data = np.frombuffer(b"".join(part), dtype=np.uint8)
-        yield DocumentBatch(data, offsets_of(lengths), ordinals)
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
