@@ -114,7 +114,7 @@ class Weaver:
         return ShareTable(positions, np.array([self._requested(at) for at in positions.tolist()]), given)
 
     def deviations(self) -> list[list[float]]:
-        """Of each source the most tokens ahead of the request, those behind, and by how many it stopped short.
+        """Of each source the most tokens ahead of the request, and behind it, and by how many it stops short.
 
         The last are 0 if less than one; the fourth number is the position from which on they are missing.
         """

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from tests.test_tasks.fabricated import write_documents
 from tokmill import tokenizer
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.stage import run as audit
@@ -18,7 +19,6 @@ from tokmill.tasks.fim.rearrangement import TextFim
 from tokmill.tasks.formats.encoded import (
     Encoded,
     EncodedShard,
-    EncodedStatistics,
 )
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
@@ -257,18 +257,6 @@ def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_nam
         )
 
 
-def write_shard(path, documents, vocab_size=8):
-    path.mkdir()
-    tokens = np.array([token for document in documents for token in document], dtype=np.uint16)
-    np.save(path / "tokens.npy", tokens)
-    np.save(path / "offsets.npy", np.cumsum([0, *map(len, documents)], dtype=np.int64))
-    np.save(path / "ordinals.npy", np.arange(len(documents), dtype=np.int64))
-    np.save(path / "token_counts.npy", np.bincount(tokens, minlength=vocab_size).astype(np.uint64))
-    statistics = EncodedStatistics(num_documents=len(documents), num_tokens=len(tokens))
-    (path / "statistics.json").write_text(statistics.model_dump_json())
-    return path
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -278,8 +266,8 @@ def write_shard(path, documents, vocab_size=8):
     ],
 )
 def test_a_file_that_disagrees_is_refused_when_it_is_used(tmp_path, name, values, message):
-    path = write_shard(tmp_path / "s", [[5, 1], [7]])
-    np.save(path / f"{name}.npy", values)
-    shard = EncodedShard.open(path)
+    write_documents(tmp_path, [[5, 1], [7]], 8)
+    np.save(tmp_path / f"{name}.npy", values)
+    shard = EncodedShard.open(tmp_path)
     with pytest.raises(StoreError, match=message):
         getattr(shard, name)
