@@ -134,4 +134,6 @@ def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
             at = int(np.searchsorted(run.piece["key"], key, "right" if k <= first else "left"))
             taken.append(run.piece[:at])
             run.piece = run.piece[at:]
-        yield taken[0] if len(runs) == 1 else _ordered(np.concatenate(taken))
+        merged = taken[0] if len(runs) == 1 else _ordered(np.concatenate(taken))
+        del taken  # pieces of runs, which would be kept beside the next ones
+        yield merged
