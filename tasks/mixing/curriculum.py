@@ -236,8 +236,9 @@ def paced(
             now,
             *heaps,
         )
-        yield with_fields(every[heaps[2, :number]], DOCUMENT)
-        waiting = every[np.sort(heaps[0, :num_waiting])]
+        waiting, drawn = every[np.sort(heaps[0, :num_waiting])], every[heaps[2, :number]]
+        del every, heaps, rows  # they would be kept beside the next ones
+        yield with_fields(drawn, DOCUMENT)
 
 
 def _racers(difficulty: Difficulty, competence: Competence, curves: Curves, copies: int) -> Iterator[Rows]:
@@ -246,17 +247,20 @@ def _racers(difficulty: Difficulty, competence: Competence, curves: Curves, copi
     limits = (float(competence.start), float(competence.until), competence.stairs, competence.most)
     rule, course = Rule(kind, *limits), _course(difficulty, competence, curves, copies)
     before, whole = 0, difficulty.lengths.num_tokens
+
+    def racers(rows: Rows, parts: NDArray[np.float64], copy: int) -> Rows:
+        lots = document_keys(rows, permutation_key("lot", difficulty.seed, difficulty.source, copy))
+        releases, times = np.empty(len(rows)), np.empty(len(rows))
+        draw_times(parts, lots, copy, copies, rule, course, releases, times)
+        key = times.view(np.uint64)  # non-negative doubles have the order of their bit patterns
+        every = with_fields(rows, _RACER, key=key, epoch=copy, release=releases)
+        return every[np.isfinite(releases) & (rows["epoch"] <= copy)]
+
     for rows in difficulty.ascending():
         ends = before + np.cumsum(rows["num_tokens"], dtype=np.int64)
         parts = (ends - rows["num_tokens"]) / whole
         before = int(ends[-1])
-        for copy in range(copies):
-            lots = document_keys(rows, permutation_key("lot", difficulty.seed, difficulty.source, copy))
-            releases, times = np.empty(len(rows)), np.empty(len(rows))
-            draw_times(parts, lots, copy, copies, rule, course, releases, times)
-            key = times.view(np.uint64)  # non-negative doubles have the order of their bit patterns
-            racers = with_fields(rows, _RACER, key=key, epoch=copy, release=releases)
-            yield racers[np.isfinite(releases) & (rows["epoch"] <= copy)]
+        yield from (racers(rows, parts, copy) for copy in range(copies))
 
 
 def _course(difficulty: Difficulty, competence: Competence, curves: Curves, copies: int) -> Course:

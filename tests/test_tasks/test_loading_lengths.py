@@ -212,9 +212,13 @@ class TestAhead:
         shards.need(3)
         assert came.acquire(timeout=60)
         assert asked == [3, 1, 4]
+        for needed, next_one in ((5, 5), (1, 9)):  # what was read does not come again
+            shards.need(needed)
+            assert came.acquire(timeout=60)
+            assert asked[-1] == next_one
         shards.stop()
         assert all_end()
-        assert asked == [3, 1, 4]
+        assert asked == [3, 1, 4, 5, 9]
 
     def test_an_error_of_the_thread_is_raised_by_the_reader_once(self):
         threads, failed = [], threading.Event()

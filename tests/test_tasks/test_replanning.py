@@ -53,7 +53,7 @@ class Run:
         before = {} if self.ledger is None else {"ledger": self.ledger}
         packed = packed or self.packed(**{"sequence_length": 8, "shuffle_window": 0} | packing)
         inputs = {"mixture": self.mixture, "packed": packed, **self.corpus.inputs, **before}
-        made(CONSUME, ConsumeParams(consumed_tokens=tokens), out, **inputs)
+        self.outcome = made(CONSUME, ConsumeParams(consumed_tokens=tokens), out, **inputs)
         self.ledger = out
         return Ledger.open(out)
 
@@ -267,6 +267,9 @@ def test_accounts_say_what_was_consumed_before(tmp_path):
         "dropped:not_drawn": 0,
     }
     assert np.sum([entry.num_documents for entry in Mixture.open(run.mixture).manifest.sources]) == 6
+    run.consume(60)
+    accounts = {account.unit: account.became for account in run.outcome.accounts}
+    assert accounts == {"documents": {"consumed": 4, "left": 0}, "tokens": {"consumed": 35, "left": 0}}
 
 
 def test_accounts_say_what_was_taken_down_before_anything_was_consumed(tmp_path):
