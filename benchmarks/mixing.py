@@ -88,7 +88,7 @@ def one_case(case: str, documents: int, folder: Path) -> dict[str, float]:
     figures = {"wall": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
     figures["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     figures["before"] = before * 1024
-    planning.shares().save(out)
+    planning.weaver.shares().save(out)
     planning.manifest().save(out)
     figures["rows"] = planning.manifest().num_documents
     figures["tokens"] = planning.manifest().num_tokens

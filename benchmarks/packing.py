@@ -41,10 +41,9 @@ from tokmill import tokenizer
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
 from tokmill.tasks.formats.mixture import Plan, RequestTable
-from tokmill.tasks.packing.pieces import cut_documents
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.stage import PACK_SHARD, PackParams
-from tokmill.tasks.packing.strategies import packer
+from tokmill.tasks.packing.strategies import Packer, cut_documents
 from tokmill.tasks.store.digest import digest_folder
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -95,7 +94,7 @@ def without_forms(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(lengths: np.ndarray, capacity: int) -> Bins:
-    packing, parts = packer("best_fit", capacity), []
+    packing, parts = Packer("best_fit", capacity), []
     for start in range(0, len(lengths), WINDOW):
         window = lengths[start : start + WINDOW]
         pieces = packing.pack(window, *without_forms(window))
@@ -247,7 +246,7 @@ def strategies(documents: Documents, lengths: list[int]) -> None:
 
 
 def _strategy_row(lengths: np.ndarray, capacity: int, strategy: str, long_documents: str) -> str:
-    packing = packer(strategy, capacity, long_documents)
+    packing = Packer(strategy, capacity, long_documents)
     window = WINDOW if strategy in {"best_fit", "first_fit_decreasing"} else 1 << 18
     kept, num_sequences, num_pieces = 0, 0, np.zeros(len(lengths), dtype=np.int64)
     spent = 0.0

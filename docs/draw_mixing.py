@@ -24,7 +24,7 @@ from tokmill.tasks.mixing.sorting import Scratch
 from tokmill.tasks.mixing.stage import MixParams, Planning
 
 COLORS = {"web": "#8db4e2", "code": "#f2bd7c", "papers": "#8cc49b"}
-PLACES = 240  # at which lines are drawn
+PLACES = 256  # at which lines are drawn
 BINS = 120
 
 STEPS = {
@@ -120,10 +120,11 @@ def difficulties(plan: Plan, lengths: NDArray[np.int64]) -> tuple[NDArray[np.flo
 
 def eligible(function: Competence) -> Iterator[tuple[float, float]]:
     """Yield the points of a competence function's graph, two where it jumps."""
-    for k in range(PLACES + 1):
-        place = Decimal(k) / PLACES
-        yield float(place), float(function.eligible(place, before=k > 0))
-        yield float(place), float(function.eligible(place))
+    places = np.arange(PLACES + 1) / PLACES
+    for place, *values in zip(
+        places, function.eligible(places, before=True), function.eligible(places), strict=True
+    ):
+        yield from ((place, value) for value in (values if place else values[1:]))
 
 
 def curriculum_panel(axes: Axes, title: str, kind: Kind | None, params: Mapping[str, Any]) -> None:

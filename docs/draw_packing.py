@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.formats.packed.masks import block_ranges
 from tokmill.tasks.formats.packed.reader import Sequence as Packed
-from tokmill.tasks.packing.pieces import Pieces
-from tokmill.tasks.packing.strategies import packer
+from tokmill.tasks.packing.strategies import Packer, Pieces
 
 LENGTHS = [5, 11, 3, 20, 7, 2, 9, 4, 6, 13, 3, 8, 37, 2, 5, 10]
 CAPACITY = 16
@@ -50,7 +49,7 @@ def packed(strategy: str) -> Pieces:
     """Pack the documents."""
     lengths = np.array(LENGTHS, dtype=np.int64)
     nothing = np.zeros(len(lengths), dtype=np.uint8)
-    return packer(strategy, CAPACITY).pack(lengths, nothing, nothing.astype(np.uint16))
+    return Packer(strategy, CAPACITY).pack(lengths, nothing, nothing.astype(np.uint16))
 
 
 def batch_picture() -> Figure:
@@ -160,7 +159,7 @@ def mixture() -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
 def shares_picture() -> Figure:
     """Draw each source's share over the sequences: in the plan, by first documents, and as they come."""
     lengths, sources = mixture()
-    pieces = packer("best_fit", MIXED_CAPACITY).pack(lengths, np.zeros(len(lengths), np.uint8), sources)
+    pieces = Packer("best_fit", MIXED_CAPACITY).pack(lengths, np.zeros(len(lengths), np.uint8), sources)
     first = np.full(pieces.num_sequences, len(lengths))
     np.minimum.at(first, pieces.sequence, pieces.document)
     by_first = np.argsort(np.argsort(first, kind="stable"), kind="stable")

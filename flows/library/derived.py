@@ -10,10 +10,10 @@ from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Params, Request, Stage
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.remote.location import is_remote
 from tokmill.tasks.store import FileDigests, Store
 from tokmill.tasks.store.digest import digest_file

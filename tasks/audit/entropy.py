@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.audit.measurement import Measured
 from tokmill.tasks.audit.sources import ALL, ratio
 from tokmill.tasks.audit.tokens import EXTRAORDINARY
-from tokmill.tasks.kernels.surprisal import surprisals
+from tokmill.tasks.kernels.scoring import surprisals
 from tokmill.tasks.score.kneser_ney import train
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.stopping import raise_if_stopped

@@ -1,20 +1,15 @@
 """Balance: the weight of each source's text when a tokenizer is trained.
 
-The model. A rule (see `tasks.sampling`) gives a source of size n (bytes or documents) an amount a, at most
-`max_repetition` × n; its factor is a / n. The counts of its pre-tokens are multiplied by that factor. So a
-changed weight does not require the text to be read again.
-
-Laws. Proportional balance has factor 1 everywhere. The amounts add up to `total`. Counts are whole numbers,
-so all factors are multiplied by one `resolution` first, which makes the smallest of them at least 1,000:
-rounding then changes no count by more than one part in 2,000, and each source keeps its share in training.
-Whole factors need no rounding and have resolution 1: training then equals training on a corpus in which the
-text is repeated. Only a corpus of more than 2^58 weighted bytes lowers the resolution; if a factor would then
-be less than 1, balancing fails.
+A rule (`tasks.sampling`) gives a source of size n (bytes or documents) an amount a, at most `max_repetition`
+× n; the counts of its pre-tokens are multiplied by its factor a / n. Counts are whole numbers, so all factors
+are multiplied by one `resolution` first, a power of ten with which rounding changes no count by more than one
+part in 2,000, unless that is more than counts can hold; whole factors have resolution 1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -84,14 +79,24 @@ class SourceSize:
 
 def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
     """Balance sources of these sizes."""
+    unit = params.unit
     natural = {
-        source: size.num_bytes if params.unit == "bytes" else size.num_documents
-        for source, size in sizes.items()
+        source: size.num_bytes if unit == "bytes" else size.num_documents for source, size in sizes.items()
     }
     weights = raw_weights(params, natural, BalanceError, "balance")
-    _check_not_empty(weights, natural, params.unit)
+    empty = [source for source, weight in weights.items() if weight > 0 and not natural[source]]
+    if empty:
+        raise BalanceError(
+            f"balance: source '{empty[0]}' has a weight but 0 {unit} of text; set weights.{empty[0]}=0 or "
+            "give it text"
+        )
+    if not any(weights.values()):
+        raise BalanceError(f"balance: the corpus has 0 {unit} of text; give its sources text")
     total, filling = _fill(params, weights, natural)
-    factors = {source: _factor(filling.amounts[source], natural[source]) for source in natural}
+    with localcontext(EXACT):
+        factors = {
+            s: rounded(filling.amounts[s] / size) if size else Decimal(0) for s, size in natural.items()
+        }
     natural_shares = proportions({source: Decimal(size) for source, size in natural.items()})
     shares, asked = proportions(filling.amounts), proportions(weights)
     entries = [
@@ -110,13 +115,30 @@ def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
     return Balance(
         method=params.method,
         temperature=params.temperature if params.method == "temperature" else None,
-        unit=params.unit,
+        unit=unit,
         max_repetition=params.max_repetition,
         total=total,
         resolution=_resolution(factors, sizes),
         warnings=list(_warnings(params, entries)),
         sources=entries,
     )
+
+
+def _fill(
+    params: BalanceParams, weights: Mapping[str, Decimal], natural: Mapping[str, int]
+) -> tuple[int, Filling]:
+    with localcontext(EXACT):
+        limit = UNLIMITED if params.max_repetition is None else decimal(params.max_repetition)
+        caps = {source: limit * size if size else Decimal(0) for source, size in natural.items()}
+    most = capacity(weights, caps)
+    if params.total is not None and params.total > most:
+        raise BalanceError(
+            f"balance: total={params.total} {params.unit} is more than "
+            f"max_repetition={params.max_repetition} allows; use at most {int(most)}, or a larger "
+            "max_repetition"
+        )
+    total = params.total if params.total is not None else int(min(Decimal(sum(natural.values())), most))
+    return total, water_fill(weights, caps, Decimal(total))
 
 
 def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize]) -> int:
@@ -155,39 +177,6 @@ def _warnings(params: BalanceParams, entries: list[BalancedSource]) -> Iterator[
             yield f"source '{entry.source}' counts {entry.factor:.2g} times: little of it is learned"
 
 
-def _check_not_empty(weights: Mapping[str, Decimal], natural: Mapping[str, int], unit: str) -> None:
-    empty = [source for source, weight in weights.items() if weight > 0 and not natural[source]]
-    if empty:
-        raise BalanceError(
-            f"balance: source '{empty[0]}' has a weight but 0 {unit} of text; set weights.{empty[0]}=0 or "
-            "give it text"
-        )
-    if not any(weights.values()):
-        raise BalanceError(f"balance: the corpus has 0 {unit} of text; give its sources text")
-
-
-def _fill(
-    params: BalanceParams, weights: Mapping[str, Decimal], natural: Mapping[str, int]
-) -> tuple[int, Filling]:
-    with localcontext(EXACT):
-        limit = UNLIMITED if params.max_repetition is None else decimal(params.max_repetition)
-        caps = {source: limit * size if size else Decimal(0) for source, size in natural.items()}
-    most = capacity(weights, caps)
-    if params.total is not None and params.total > most:
-        raise BalanceError(
-            f"balance: total={params.total} {params.unit} is more than "
-            f"max_repetition={params.max_repetition} allows; use at most {int(most)}, or a larger "
-            "max_repetition"
-        )
-    total = params.total if params.total is not None else int(min(Decimal(sum(natural.values())), most))
-    return total, water_fill(weights, caps, Decimal(total))
-
-
-def _factor(amount: Decimal, size: int) -> Decimal:
-    with localcontext(EXACT):
-        return rounded(amount / size) if size else Decimal(0)
-
-
 def scales_of(balance: Balance, sources: Iterable[str]) -> dict[str, Decimal]:
     """Return each source's factor, multiplied by the balance's resolution."""
     factors, names = balance.factors, list(sources)
@@ -202,51 +191,30 @@ def scales_of(balance: Balance, sources: Iterable[str]) -> dict[str, Decimal]:
 
 
 def scaled_counts(counts: NDArray[np.uint64], factor: Decimal) -> NDArray[np.uint64]:
-    """Count × factor, exactly, then rounded half to even.
-
-    Exact means: `factor` is the decimal number p / q with whole p and q = 10^k, and count × p is divided by q
-    with its remainder, without floating point.
-    """
-    p, q = _fraction(factor)
-    if p == 0:
-        return np.zeros_like(counts)
+    """Count × factor, exactly, then rounded half to even."""
+    if not factor.is_finite() or factor < 0:
+        raise BalanceError(f"balance: factor {factor} must be a number of at least 0; balance again")
+    p, q = factor.as_integer_ratio()
     scaled = np.zeros_like(counts)
+    if p == 0:
+        return scaled
     if q <= _I63:
         small = counts <= np.uint64((_I63 - q // 2) // p)
-        scaled[small] = _divided(counts[small] * np.uint64(p), np.uint64(q))
+        whole, rest = np.divmod(counts[small] * np.uint64(p), np.uint64(q))
+        twice = rest * np.uint64(2)  # below 2^64, since q ≤ 2^63
+        up = (twice > q) | ((twice == q) & (whole % np.uint64(2) == 1))
+        scaled[small] = whole + up.astype(np.uint64)
     else:
         small = counts <= np.uint64(min(q // 2 // p, _U64 - 1))  # at most one half: rounds to 0
     # Few counts are large: pre-tokens follow Zipf's law, so Python's whole numbers do for the rest.
-    scaled[~small] = [_checked(int(count), p, q) for count in counts[~small]]
-    return scaled
-
-
-def _fraction(factor: Decimal) -> tuple[int, int]:
-    """`factor` as whole numbers p / 10^k, not reduced further: the divisor stays a power of ten."""
-    sign, digits, exponent = factor.normalize().as_tuple()
-    if sign or not isinstance(exponent, int):
-        raise BalanceError(f"balance: factor {factor} must be a number of at least 0; balance again")
-    p = int("".join(map(str, digits)))
-    return (p * 10**exponent, 1) if exponent >= 0 else (p, 10**-exponent)
-
-
-def _divided(products: NDArray[np.uint64], q: np.uint64) -> NDArray[np.uint64]:
-    """Products / q, half to even; twice a remainder stays below 2^64, since q ≤ 2^63."""
-    whole, rest = np.divmod(products, q)
-    twice = rest * np.uint64(2)
-    up = (twice > q) | ((twice == q) & (whole % np.uint64(2) == 1))
-    rounded_up: NDArray[np.uint64] = whole + up.astype(np.uint64)
-    return rounded_up
-
-
-def _checked(count: int, p: int, q: int) -> int:
-    whole, rest = divmod(count * p, q)
-    whole += 2 * rest > q or (2 * rest == q and whole % 2 == 1)
-    if whole >= _U64:
+    rest_of_them = [round(Fraction(int(count) * p, q)) for count in counts[~small]]
+    if (largest := max(rest_of_them, default=0)) >= _U64:
         raise BalanceError(
-            f"balance: count {count} × factor {p}/{q} exceeds 64 bits; use a smaller total or max_repetition"
+            f"balance: a count × factor {factor} is {largest}, which exceeds 64 bits; use a smaller total or "
+            "max_repetition"
         )
-    return whole
+    scaled[~small] = rest_of_them
+    return scaled
 
 
 def summary(balance: Balance) -> str:
@@ -270,14 +238,10 @@ def run(params: BalanceParams, *, out: Path, corpus: Path) -> Outcome:
     """Balance the sources of the corpus in the directory `corpus`; writes `balance.json` and `summary.md`."""
     opened = Corpus.open(corpus)
     statistics = {source: opened.source_stats(source) for source in opened.sources}
-    sizes = {source: SourceSize(found.num_documents, found.num_bytes) for source, found in statistics.items()}
+    sizes = {source: SourceSize(stats.num_documents, stats.num_bytes) for source, stats in statistics.items()}
     balance = balanced(params, sizes)
     balance.save(out)
     (out / "summary.md").write_text(summary(balance), encoding="utf-8")
-    return Outcome(metrics=_metrics(balance))
-
-
-def _metrics(balance: Balance) -> dict[str, Scalar]:
     metrics: dict[str, Scalar] = {
         "method": balance.method,
         "total": balance.total,
@@ -287,7 +251,7 @@ def _metrics(balance: Balance) -> dict[str, Scalar]:
         "resolution": balance.resolution,
     }
     metrics |= {"warnings": "; ".join(balance.warnings)} if balance.warnings else {}
-    return metrics | {f"share.{entry.source}": entry.share for entry in balance.sources}
+    return Outcome(metrics=metrics | {f"share.{entry.source}": entry.share for entry in balance.sources})
 
 
 BALANCE = Stage(verb="balance", task="balance", kind="balance", version=2, params=BalanceParams, run=run)

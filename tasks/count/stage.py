@@ -1,14 +1,9 @@
 """count: how often each pre-token occurs in each source.
 
 `count_shard` normalizes the documents of one corpus shard, cuts them into pre-tokens and counts these;
-`count` adds up the shards of each source. If they are many, `merge_counts` adds up some before, in a tree, so
-that no task reads more than `FAN_IN` files (`tasks.count.merging`). Training needs nothing else of the text.
-So the text is read only once, also when the balance, the vocabulary size or the tie rule changes.
-
-Laws. Special tokens are cut out first and not counted. Counts are sums: the order of documents, batches
-and shards does not matter. Memory of `count_shard` grows with the number of distinct pre-tokens, not with the
-text, up to the memory budget (`tasks.core.context`); beyond it, counts are spilled to disk. `count` merges
-files as it reads them, in memory that does not grow with them.
+`count` adds up the shards of each source, if they are many after `merge_counts` did so in a tree. Training
+needs nothing else of the text. Special tokens are cut out first and not counted. Memory is bounded by the
+budget.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Encode documents into an encoded shard: select them, add the end tokens, and collect statistics.
 
-Documents are processed in batches; the files written do not depend on how documents are divided into batches.
-The caller's thread only encodes, with an encoder cache of its own. A second thread measures and writes, batch
-by batch; memory holds few batches and the token counts.
+The files written do not depend on how documents are divided into batches. The caller's thread only encodes; a
+second one measures and writes. Memory holds few batches and the token counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.pipelining import write_behind
-from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
+from tokmill.tasks.fim.rearrangement import Encode, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedStatistics, token_dtype
 from tokmill.tasks.formats.files.arrays import NpyAppender
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
@@ -37,18 +36,10 @@ _Done: TypeAlias = tuple[DocumentBatch, EncodedBatch, NDArray[np.int64]]
 
 
 class Additions(NamedTuple):
-    """Tokens to add to documents besides the token that ends them.
+    """Tokens to add to documents besides the token that ends them."""
 
-    Attributes:
-        begin_id: the token before each document, or None for none.
-        fim: how some documents are rearranged to fill in the middle, or None to rearrange none.
-    """
-
-    begin_id: int | None = None
-    fim: TextFim | None = None
-
-
-SpecialTokensInText = Literal["as_text", "raise", "allowed"]
+    begin_id: int | None = None  # the token before each document
+    fim: TextFim | None = None  # how some documents are rearranged to fill in the middle
 
 
 def encode_batches(
@@ -59,14 +50,14 @@ def encode_batches(
     end_id: int | None,
     min_tokens: int,
     additions: Additions | None = None,
-    special_tokens_in_text: SpecialTokensInText = "as_text",
+    special_tokens_in_text: Literal["as_text", "raise", "allowed"] = "as_text",
     where: Callable[[int], str] = "document {}".format,
 ) -> EncodedStatistics:
-    """Encode documents into the files of one encoded shard."""
+    """Encode documents into the files of one encoded shard; `where` names the place of one by its ordinal."""
     begin_id, fim = additions or Additions()
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
+    encode: Encode = partial(tokenizer.encode_buffers, **specials)
     with write_shard(out, tokenizer.vocab_size) as writer:
-        encode: Encode = partial(tokenizer.encode_buffers, **specials)
 
         def write(done: _Done) -> None:
             _write(writer, *done, min_tokens, (begin_id, end_id))
@@ -75,24 +66,17 @@ def encode_batches(
             for batch in batches:
                 if special_tokens_in_text == "raise":
                     _refuse_special_tokens(tokenizer, batch, where)
-                with _naming(batch, where):
+                try:
                     if fim is None:
                         encoded, added = encode(batch.data, batch.offsets), np.zeros(len(batch), np.int64)
                     else:
                         encoded, added = encode_rearranged(encode, batch, fim)
+                except LawError as error:
+                    place = where(int(batch.ordinals[error.document]))
+                    raise LawError(error.says, error.document, place) from error
                 leave((batch, encoded, added))
                 del batch, encoded, added
     return writer.statistics
-
-
-@contextmanager
-def _naming(batch: DocumentBatch, where: Callable[[int], str]) -> Iterator[None]:
-    """Name the document of the source in which a law was broken."""
-    try:
-        yield
-    except LawError as error:
-        place = where(int(batch.ordinals[error.document]))
-        raise LawError(error.says, error.document, place) from error
 
 
 def _num_bytes(done: _Done) -> int:
@@ -108,18 +92,21 @@ def _write(
     min_tokens: int,
     boundary_ids: tuple[int | None, int | None],
 ) -> None:
-    lengths = np.diff(encoded.offsets)
+    lengths, sizes = np.diff(encoded.offsets), np.diff(batch.offsets)
     keep = lengths - added >= min_tokens
     tokens, offsets = keep_documents(encoded.ids, lengths, keep, *boundary_ids)
     num_kept = int(np.count_nonzero(keep))
     begins, ends = (0 if token_id is None else num_kept for token_id in boundary_ids)
-    statistics = _statistics(batch, lengths - added, keep).model_copy(
-        update={
-            "num_tokens": len(tokens),
-            "num_begin_tokens": begins,
-            "num_end_tokens": ends,
-            "num_fim_tokens": int(added[keep].sum()),
-        }
+    kept = batch.data if keep.all() else batch.data[np.repeat(keep, sizes)]
+    statistics = EncodedStatistics(
+        **text_size(kept, offsets_of(sizes[keep]))._asdict(),
+        num_tokens=len(tokens),
+        num_begin_tokens=begins,
+        num_end_tokens=ends,
+        num_fim_tokens=int(added[keep].sum()),
+        num_dropped_documents=len(keep) - num_kept,
+        num_dropped_tokens=int((lengths - added)[~keep].sum()),
+        num_dropped_bytes=int(sizes[~keep].sum()),
     )
     writer.append(tokens, offsets, batch.ordinals[keep], statistics)
 
@@ -143,17 +130,9 @@ def keep_documents(
     begin_id: int | None,
     end_id: int | None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the documents where `keep` is true, each with its boundary tokens.
+    """The documents of these lengths, [n], where `keep` is true, each with its boundary tokens.
 
-    Args:
-        tokens: shape (sum of lengths,), the documents one after the other.
-        lengths: shape (n,), tokens per document.
-        keep: shape (n,).
-        begin_id: the token before each, or None for none.
-        end_id: the token after each, or None for none.
-
-    Returns:
-        The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
+    Returns the kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
     """
     kept = lengths[keep]
     if begin_id is None and end_id is None and keep.all():
@@ -185,27 +164,8 @@ def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: 
     )
 
 
-def _statistics(
-    batch: DocumentBatch, lengths: NDArray[np.int64], keep: NDArray[np.bool_]
-) -> EncodedStatistics:
-    """Statistics of the documents that `keep` keeps and drops; `lengths` are their tokens of text."""
-    sizes = np.diff(batch.offsets)
-    kept = batch.data if keep.all() else batch.data[np.repeat(keep, sizes)]
-    size = text_size(kept, offsets_of(sizes[keep]))
-    return EncodedStatistics(
-        **size._asdict(),
-        num_dropped_documents=int(np.count_nonzero(~keep)),
-        num_dropped_tokens=int(lengths[~keep].sum()),
-        num_dropped_bytes=int(sizes[~keep].sum()),
-    )
-
-
 class EncodedShardWriter:
-    """Appends documents to the files of one encoded shard.
-
-    Created by `write_shard`, which closes the files. The bytes written do not depend on how documents are
-    divided into batches.
-    """
+    """Appends documents to the files of one encoded shard; made by `write_shard`, which closes them."""
 
     def __init__(self, out: Path, vocab_size: int, files: ExitStack) -> None:
         self._out = out
@@ -225,28 +185,20 @@ class EncodedShardWriter:
         ordinals: NDArray[np.int64],
         statistics: EncodedStatistics,
     ) -> None:
-        """Append n documents.
+        """Append documents tokens[offsets[k]:offsets[k + 1]], whose ordinals increase across all calls.
 
-        Args:
-            tokens: shape (t,), ids in [0, vocab_size).
-            offsets: shape (n + 1,), from 0 to t: document k is tokens[offsets[k]:offsets[k + 1]].
-            ordinals: shape (n,), increasing across all calls.
-            statistics: statistics of these documents, and of those dropped between them.
+        The statistics are those of these documents, and of those dropped between them.
         """
         self._files["offsets"].append(offsets[1:] + self._files["tokens"].length)
         self._files["tokens"].append(tokens)
         self._files["ordinals"].append(ordinals)
-        self._count(tokens)
-        self.statistics += statistics
-
-    def _count(self, tokens: NDArray[Any]) -> None:
-        """Count how often each id occurs."""
         counted = (count_narrow if tokens.dtype == np.uint16 else count_wide)(tokens, self._counts)
         if counted < len(tokens):
             raise StoreError(
                 f"{self._out}: id {tokens[counted]} must be less than vocab_size={len(self._counts)}; "
                 "encode with the tokenizer that has this vocab_size"
             )
+        self.statistics += statistics
 
     def finish(self) -> None:
         """Write the files that are known only at the end: offsets, statistics and token counts."""

@@ -1,18 +1,13 @@
 """encode: turn the documents of a corpus into token ids, one shard at a time.
 
-`encode_shard` writes one encoded shard (`tasks.formats.encoded`) in batches, so that memory does not grow
-with the shard. It first checks that the tokenizer still encodes as it did when it was published. `encode`
-lists the shards of all sources in one manifest.
-
-Laws. The tokens of a kept document are those of `Tokenizer.encode` between the boundary tokens, unless it is
-rearranged to fill in its middle (`tasks.fim.characters`). Documents with fewer than `min_tokens` tokens of
-text are dropped and counted. The bytes written depend on the tokenizer and the documents, but not on how the
-documents are divided into batches.
+The tokens of a kept document are those of `Tokenizer.encode` between the boundary tokens, unless it is
+rearranged to fill in its middle. The tokenizer is first checked to encode as it did when it was published.
+`encode` lists the shards of all sources in one manifest.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -31,10 +26,6 @@ from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-
-if TYPE_CHECKING:
-    from tokmill.tasks.fim.characters import TextFim
-    from tokmill.tokenizer import Tokenizer
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 
@@ -121,27 +112,42 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
     """Encode one corpus shard into `out`.
 
     Args:
-        params: see `EncodeParams`.
+        params: see `EncodeParams`; `fim_rate` is a number.
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
     """
     from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
+    from tokmill.tasks.fim.rearrangement import TextFim
 
     encoder = open_tokenizer(tokenizer)
     plan = Shard.model_validate(shard["shard"])
+    if isinstance(params.fim_rate, Mapping):
+        raise StoreError(
+            "encode: fim_rate is a table, but a shard needs its source's own rate; pass `for_source(source)`"
+            " parameters"
+        )
+    fim = None
+    if params.fim_rate:
+        ids = [end_token_id(encoder, name, "fim_tokens") for name in params.fim_tokens or ()]
+        prefix, suffix, middle = (token_id for token_id in ids if token_id is not None)
+        seed = params.fim_seed ^ int(plan.digest[:15], 16)
+        fim = TextFim(params.fim_rate, params.fim_spm_rate, (prefix, suffix, middle), seed)
+
+    def place(ordinal: int) -> str:
+        segment = next(part for part in reversed(plan.segments) if part.first_ordinal <= ordinal)
+        row = segment.first_row + ordinal - segment.first_ordinal
+        return f"source '{plan.source}': {place_of(segment.file, row, segment.format)}"
+
     statistics = encode_batches(
         encoder,
         read_shard(plan, shard["roots"]),
         out,
         end_id=end_token_id(encoder, params.end_of_document),
         min_tokens=params.min_tokens,
-        additions=Additions(
-            end_token_id(encoder, params.begin_of_document, "begin_of_document"),
-            _text_fim(params, encoder, plan),
-        ),
+        additions=Additions(end_token_id(encoder, params.begin_of_document, "begin_of_document"), fim),
         special_tokens_in_text=params.special_tokens_in_text,
-        where=lambda ordinal: _place(plan, ordinal),
+        where=place,
     )
     return Outcome(
         metrics=_metrics(statistics),
@@ -154,69 +160,44 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
     from tokmill.tasks.encode.encoding import end_token_id
 
     encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
-    entries = _entries(opened, shards, encoder.vocab_size)
-    manifest = EncodedManifest(
+    entries, accounts = [], []
+    for source, parts in opened.pair(shards, "encode").items():
+        entries.append(_entry(source, parts, encoder.vocab_size))
+        stats = opened.source_stats(source)
+        accounts += _accounts(source, stats.num_documents, stats.num_bytes, entries[-1].statistics)
+    EncodedManifest(
         tokenizer=artifact_digest(tokenizer),
         dtype=token_dtype(encoder.vocab_size),
         vocab_size=encoder.vocab_size,
         begin_of_document_id=end_token_id(encoder, params.begin_of_document, "begin_of_document"),
         end_of_document_id=end_token_id(encoder, params.end_of_document),
         sources=entries,
-    )
-    manifest.save(out)
-    accounts = []
-    for entry in entries:
-        stats = opened.source_stats(entry.source)
-        accounts += _accounts(entry.source, stats.num_documents, stats.num_bytes, entry.statistics)
+    ).save(out)
     total = sum((entry.statistics for entry in entries), EncodedStatistics())
     return Outcome(metrics={**_metrics(total), "num_shards": len(shards)}, accounts=accounts)
 
 
-def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: Shard) -> "TextFim | None":
-    """How the shard's texts are rearranged; `fim_rate` must be a number by now, not a table."""
-    from tokmill.tasks.encode.encoding import end_token_id
-    from tokmill.tasks.fim.characters import TextFim
-
-    if isinstance(params.fim_rate, Mapping):
-        raise StoreError(
-            "encode: fim_rate is a table, but a shard needs its source's own rate; pass `for_source(source)`"
-            " parameters"
-        )
-    if not params.fim_rate:
-        return None
-    ids = [end_token_id(tokenizer, name, "fim_tokens") for name in params.fim_tokens or ()]
-    prefix, suffix, middle = (token_id for token_id in ids if token_id is not None)
-    seed = params.fim_seed ^ int(shard.digest[:15], 16)
-    return TextFim(params.fim_rate, params.fim_spm_rate, (prefix, suffix, middle), seed)
-
-
-def _place(shard: Shard, ordinal: int) -> str:
-    """Describe the place of document `ordinal` of `shard` for an error message."""
-    segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
-    row = segment.first_row + ordinal - segment.first_ordinal
-    return f"source '{shard.source}': {place_of(segment.file, row, segment.format)}"
-
-
-def _entries(corpus: Corpus, shards: Sequence[Path], vocab_size: int) -> list[SourceEntry]:
-    """The manifest's entries: the corpus's sources and shards, with the statistics of their encodings."""
-    entries = []
-    for source, parts in corpus.pair(shards, "encode").items():
-        total, listed = EncodedStatistics(), []
-        for plan, path in parts:
-            raise_if_stopped()
-            shard = EncodedShard.open(path)
-            _check_vocabulary(shard.path, len(shard.token_counts), vocab_size)
-            total += shard.statistics
-            listed.append(
-                ShardEntry(
-                    index=plan.index,
-                    digest=artifact_digest(path),
-                    num_documents=shard.num_documents,
-                    num_tokens=shard.num_tokens,
-                )
+def _entry(source: str, parts: Sequence[tuple[Shard, Path]], vocab_size: int) -> SourceEntry:
+    """The manifest's entry of a source: its shards, with the statistics of their encodings."""
+    total, entries = EncodedStatistics(), []
+    for plan, path in parts:
+        raise_if_stopped()
+        shard = EncodedShard.open(path)
+        if len(shard.token_counts) != vocab_size:
+            raise StoreError(
+                f"encode: shard {path} was encoded with {len(shard.token_counts)} ids, but the tokenizer has "
+                f"{vocab_size}; encode the shard with this tokenizer"
             )
-        entries.append(SourceEntry(source=source, statistics=total, shards=listed))
-    return entries
+        total += shard.statistics
+        entries.append(
+            ShardEntry(
+                index=plan.index,
+                digest=artifact_digest(path),
+                num_documents=shard.num_documents,
+                num_tokens=shard.num_tokens,
+            )
+        )
+    return SourceEntry(source=source, statistics=total, shards=entries)
 
 
 def artifact_digest(directory: Path) -> str:
@@ -227,14 +208,6 @@ def artifact_digest(directory: Path) -> str:
 
     published = (directory / RECORD_FILE).exists()
     return read_record(directory).content_digest if published else digest_folder(directory)
-
-
-def _check_vocabulary(path: Path, found: int, vocab_size: int) -> None:
-    if found != vocab_size:
-        raise StoreError(
-            f"encode: shard {path} was encoded with {found} ids, but the tokenizer has {vocab_size}; "
-            "encode the shard with this tokenizer"
-        )
 
 
 def _metrics(statistics: EncodedStatistics) -> dict[str, Scalar]:
@@ -253,16 +226,11 @@ def _accounts(source: str, num_documents: int, num_bytes: int, found: EncodedSta
         ("bytes", num_bytes, {}, found.num_bytes, found.num_dropped_bytes),
         ("tokens", num_text_tokens, ends, found.num_tokens, found.num_dropped_tokens),
     ]
-    return [
-        Account(
-            source=source,
-            unit=unit,
-            num_in=num_in,
-            added=added,
-            became={"kept": kept, "dropped:min_tokens": dropped},
-        )
-        for unit, num_in, added, kept, dropped in flows
-    ]
+    accounts = []
+    for unit, num_in, added, kept, dropped in flows:
+        became = {"kept": kept, "dropped:min_tokens": dropped}
+        accounts.append(Account(source=source, unit=unit, num_in=num_in, added=added, became=became))
+    return accounts
 
 
 ENCODE_SHARD = Stage(

@@ -1,1 +1,1 @@
-"""Fill in the middle (FIM): rearrange documents so that a model learns to fill gaps."""
+"""Fill in the middle: documents rearranged so that a model learns to fill gaps."""

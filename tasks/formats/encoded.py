@@ -44,7 +44,7 @@ class EncodedStatistics(Manifest):
     num_tokens: int = 0  # values in tokens.npy, including end tokens
     num_begin_tokens: int = 0  # begin-of-document tokens among them; 0 or `num_documents`
     num_end_tokens: int = 0  # end-of-document tokens among them; 0 or `num_documents`
-    num_fim_tokens: int = 0  # tokens among them that rearranging added; see `tasks.fim.characters`
+    num_fim_tokens: int = 0  # tokens among them that rearranging added; see `tasks.fim.rearrangement`
     num_bytes: int = 0  # of the kept documents' text as it was read, before normalization
     num_chars: int = 0
     num_words: int = 0  # longest runs of characters other than white space

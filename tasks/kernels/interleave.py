@@ -1,117 +1,82 @@
 """Choose the source of each next document so that every source keeps its share throughout the plan.
 
-The rule is WF²Q (Bennett and Zhang 1996, "WF²Q: Worst-case Fair Weighted Fair Queueing"), a scheduler of
-packets from many queues on one link, for shares that change over time. In the ideal, fluid mixture every
-source has given exactly its requested tokens at every position. A document's start and finish are the
-positions at which the fluid mixture would begin and end it. The next document is the one with the earliest
-finish among those that have started.
+The rule is WF²Q (Bennett and Zhang 1996, "WF²Q: Worst-case Fair Weighted Fair Queueing"), for shares that
+change. In the ideal, fluid mixture every source has given exactly its requested tokens at every position. A
+document's start and finish are the positions at which the fluid mixture would begin and end it. The next
+document is the one with the earliest finish among those that have started.
 
-The resulting bound: after P tokens, a source with A requested tokens has given at most A plus one of its own
-documents, and at least A less the longest document of any source. The fluid mixture shows that, if documents
-could be interrupted, every document could be given by its finish. Earliest finish first then meets all
-finishes, except for the one document in progress.
+So after P tokens a source with A requested tokens has given at most A plus one of its own documents, and at
+least A less the longest document of any source: if documents could be interrupted, every document could be
+given by its finish, and earliest finish first meets all finishes, except for the one document in progress.
 
-A source that stops short of its request, by less than a document, gets the difference as one more, virtual
-document. The clock counts it as given when it is due, so that the other sources divide the gap in their usual
-proportions. How far a source is ahead or behind is measured in real tokens. So after a source has stopped,
-others may be ahead by its missing tokens, in addition to a document of their own.
-
-If a source's share drops to 0 within a document of the fluid mixture, the document waits until the source has
-a share again, so that no document comes where its source has no share. While it waits, others may be ahead by
-the tokens requested of it, which are less than that document.
+A source that stops short of its request gets the difference as one more, virtual document, which the clock
+counts as given when it is due, so that the other sources divide the gap. If a source's share drops to 0
+within a document of the fluid mixture, the document waits until the source has a share again. Meanwhile,
+others may be ahead by what such a source leaves.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Int64, UInt32
+from tokmill.tokenizer.jit.arrays import Float64, Int64, UInt32
 
 # Doubles have 53 bits: positions with a smaller relative difference count as equal.
 _SAME = 1e-12
 
 
 class Curve(NamedTuple):
-    """The request: the intervals of `tasks.mixing.curves.Curves`, as k segments for s sources.
+    """The request: the intervals of `tasks.mixing.curves.Curves`, as k segments for s sources."""
 
-    Attributes:
-        knots: float64 [k + 1], positions where segments begin and end.
-        firsts: float64 [k × s], each source's share at each segment's start; segment after segment.
-        lasts: float64 [k × s], at its end.
-        sums: float64 [(k + 1) × s], tokens requested of each source before each segment, and after the last.
-    """
-
-    knots: NDArray[np.float64]
-    firsts: NDArray[np.float64]
-    lasts: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    knots: Float64  # [k + 1], positions where segments begin and end
+    firsts: Float64  # [k × s], each source's share at each segment's start; segment after segment
+    lasts: Float64  # [k × s], at its end
+    sums: Float64  # [(k + 1) × s], tokens requested of each source before each segment, and after the last
 
 
 class Lanes(NamedTuple):
-    """The sources as queues; each has room for `len(lengths) / s` documents.
+    """The sources as queues; each has room for `len(lengths) / s` documents."""
 
-    Attributes:
-        lengths: uint32 [s × room], tokens of the waiting documents, lane by lane.
-        waiting: int64 [s], documents in each lane.
-        taken: int64 [s], how many of those were given.
-        state: int64 [s]: `FRESH` if the next document's start and finish are not known yet, `READY` if they
-            are, `EMPTY` if the lane has to be filled, `SHORT` if only the virtual document of a source that
-            stops short of its request remains, `OVER` if no document remains.
-        lacking: float64 [s], tokens of that virtual document.
-        given: float64 [s], tokens given.
-        starts: float64 [s], where the fluid mixture begins the next document; infinite if there is none.
-        finishes: float64 [s], where it ends it.
-        segments: int64 [s], the segment in which it begins.
-        ahead: float64 [s], the most tokens that each source was ahead of the request.
-        behind: float64 [s], the most tokens that each source was behind the request.
-    """
+    lengths: UInt32  # [s × room], tokens of the waiting documents, lane by lane
+    waiting: Int64  # [s], documents in each lane
+    taken: Int64  # [s], how many of those were given
+    state: Int64  # [s], see below
+    segments: Int64  # [s], the segment in which the next document begins
+    lacking: Float64  # [s], tokens of the virtual document of a source that stops short
+    given: Float64  # [s], tokens given
+    starts: Float64  # [s], where the fluid mixture begins the next document; infinite if there is none
+    finishes: Float64  # [s], where it ends it
+    ahead: Float64  # [s], the most tokens that each source was ahead of the request
+    behind: Float64  # [s], the most tokens that each source was behind the request
 
-    lengths: UInt32
-    waiting: Int64
-    taken: Int64
-    state: Int64
-    lacking: NDArray[np.float64]
-    given: NDArray[np.float64]
-    starts: NDArray[np.float64]
-    finishes: NDArray[np.float64]
-    segments: Int64
-    ahead: NDArray[np.float64]
-    behind: NDArray[np.float64]
+    @classmethod
+    def empty(cls, number: int, room: int) -> "Lanes":
+        """Empty lanes at the beginning of a run."""
+        whole, real = np.zeros((3, number), dtype=np.int64), np.zeros((6, number))
+        lengths, state = np.empty(number * room, dtype=np.uint32), np.full(number, EMPTY, dtype=np.int64)
+        return cls(lengths, whole[0], whole[1], state, whole[2], *real)
 
 
+# The next document's start and finish are not known yet; they are known; the lane has to be filled; only the
+# virtual document remains; no document remains.
 FRESH, READY, EMPTY, SHORT, OVER = 0, 1, 2, 3, 4
 
 
 class Clock(NamedTuple):
-    """The position of the mixture.
+    """The position of the mixture."""
 
-    Attributes:
-        out: float64 [1], tokens given, including those of virtual documents.
-        passed: float64 [1], tokens of virtual documents.
-        segment: int64 [1], the segment that the real tokens have reached.
-    """
-
-    out: NDArray[np.float64]
-    passed: NDArray[np.float64]
-    segment: Int64
+    out: Float64  # [1], tokens given, including those of virtual documents
+    passed: Float64  # [1], tokens of virtual documents
+    segment: Int64  # [1], the segment that the real tokens have reached
 
 
 @kernel
 def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64) -> int:
-    """Choose documents until `until` tokens are given, `places` is full, or a lane is empty or all are over.
+    """Choose documents until the clock is at `until`, `places` is full, or a lane is empty or all are over.
 
-    Args:
-        curve: the request.
-        lanes: the sources; changed.
-        clock: the position; changed.
-        until: position of the clock; all documents that begin before it are chosen.
-        places: int64 [n], written: the index in `lanes.lengths` of each document that was chosen, in order.
-
-    Returns:
-        Number of chosen documents. Ties (positions that differ by less than one part in 10^12)
-        go to the lower source. O(s) time per document.
+    Writes the index in `lanes.lengths` of each document to `places`, and returns their number. Ties
+    (positions that differ by less than one part in 10^12) go to the lower source. O(s) time per document.
     """
     size = len(lanes.waiting)
     room = len(lanes.lengths) // size

@@ -1,12 +1,9 @@
-"""Read the text and the id of JSON lines from a file's bytes into flat buffers.
+"""Read the text and the id of JSON lines from a file's bytes, valid UTF-8, into flat buffers.
 
 The kernel accepts a line that is one JSON object with the text under its key: strictly RFC 8259, with any
 white space, any escape, and any other members, nested up to 64 deep. At any other line it stops, and its
-caller uses a full parser to decide whether the line is valid. So the kernel and the parser need to agree only
-on accepted lines. Most bytes are processed in words of eight, up to a quote, a backslash or a control
-character.
-
-The caller must ensure that the bytes are valid UTF-8.
+caller uses a full parser, so that the two need to agree only on accepted lines. Most bytes are processed in
+words of eight.
 """
 
 from typing import NamedTuple
@@ -47,29 +44,17 @@ _ESCAPES = _escapes()
 
 
 class Documents(NamedTuple):
-    """The output, for up to n documents.
+    """The output, for up to n documents."""
 
-    Attributes:
-        progress: int64 [5]: the next byte of the block, and how many lines, documents, bytes of text, and ids
-            that are not strings were read so far.
-        text: uint8 [bytes of the block + SLACK], the joined texts.
-        ends: int64 [n + 1], where each document begins and ends in `text`; the first is 0.
-        lines: int64 [n], the number of each document's line in the block, from 0.
-        bounds: int64 [2 * n], where each document's line begins and ends in the block, its newline included.
-        ids: int64 [2 * n], where the value of each document's id begins and ends in the block; both 0 if it
-            is missing or null.
-        id_text: uint8 [bytes of the block + SLACK], the joined ids that are strings.
-        id_ends: int64 [n + 1], where each document's id begins and ends in `id_text`; the first is 0.
-    """
-
+    # [5]: next byte of the block, and numbers of lines, documents, bytes of text, and ids that are no strings
     progress: Int64
-    text: Bytes
-    ends: Int64
-    lines: Int64
-    bounds: Int64
-    ids: Int64
-    id_text: Bytes
-    id_ends: Int64
+    text: Bytes  # [bytes of the block + SLACK], the joined texts
+    ends: Int64  # [n + 1], where each document begins and ends in `text`; the first is 0
+    lines: Int64  # [n], the number of each document's line in the block, from 0
+    bounds: Int64  # [2 * n], where each document's line begins and ends in the block, its newline included
+    ids: Int64  # [2 * n], where the value of each id begins and ends in the block; both 0 if missing or null
+    id_text: Bytes  # [bytes of the block + SLACK], the joined ids that are strings
+    id_ends: Int64  # [n + 1], where each document's id begins and ends in `id_text`; the first is 0
 
 
 @kernel
@@ -77,9 +62,9 @@ def read_lines(block: BytesIn, column: BytesIn, id_column: BytesIn, documents: D
     """Continue from `progress` to the end of the block, or to a line that is left to the caller.
 
     Args:
-        block: uint8 [b], whole lines; the last one may lack its newline.
-        column: uint8, the text's key.
-        id_column: uint8, the id's key; empty for none.
+        block: whole lines; the last one may lack its newline.
+        column: the text's key.
+        id_column: the id's key; empty for none.
         documents: written; has room for as many documents as the block can hold.
 
     Returns:

@@ -12,14 +12,9 @@ _SIZE = 1 << _BITS
 
 
 def order_of(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """The stable order of ascending keys.
+    """The stable order of ascending keys, fewer than 2^32, which are overwritten.
 
-    Args:
-        keys: uint64 [n], n < 2^32; overwritten.
-
-    Returns:
-        uint32 [n]: the position of each key in ascending order, as a stable `argsort` gives it. O(n) time;
-        16 bytes per key besides the result.
+    Returns uint32 [n], as a stable `argsort` gives it. O(n) time; 16 bytes per key besides the result.
     """
     size = len(keys)
     order = np.arange(size, dtype=np.uint32)
@@ -32,15 +27,7 @@ def order_of(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 def sort_digits(keys: UInt64, order: UInt32, spare_keys: UInt64, spare: UInt32, starts: Int64) -> int:
     """Sort `keys` and, along with them, `order`; the passes alternate between these and the spare arrays.
 
-    Args:
-        keys: uint64 [n], changed.
-        order: uint32 [n], changed.
-        spare_keys: uint64 [n], changed.
-        spare: uint32 [n], changed.
-        starts: int64 [6 × 2048], zeros; changed.
-
-    Returns:
-        Number of passes: the result is in `order` if it is even, else in `spare`.
+    `starts` [6 × 2048] are zeros. Returns the number of passes: if it is even, the result is in `order`.
     """
     _count(keys, starts)
     moves = 0

@@ -1,16 +1,11 @@
 """The size of text in bytes, characters and words.
 
-A character is a Unicode code point: a byte that is not a continuation byte. A word is a longest run of
-characters other than white space, as Unicode has it: the 25 characters with the property White_Space, among
-them ideographic and no-break spaces, which are the same in all its versions. Words do not cross documents.
-Scripts written without spaces have long "words"; the measure is for comparing corpora.
+A character is a byte that is not a continuation byte. A word is a longest run of characters other than white
+space (the 25 with the property White_Space, the same in all versions of Unicode), within a document.
 
-The kernel processes eight bytes at a time, without branches, so that LLVM can vectorize it. Each byte of such
-a word is tested by arithmetic without carries between bytes; the result is its high bit. Results are added up
-per byte for up to 255 steps, and then summed.
-
-Words are first counted by ASCII white space. Then the count is corrected at each other white space, which has
-two or three bytes; ASCII text needs no corrections.
+Words are first counted by ASCII white space, eight bytes at a time, without branches: each byte is tested by
+arithmetic without carries, and results are added up per byte for up to 255 steps. Then the count is corrected
+at each other white space, which has two or three bytes.
 """
 
 from typing import NamedTuple
@@ -62,14 +57,7 @@ def document_sizes(data: Bytes, offsets: Int64) -> tuple[Int64, Int64]:
 
 @kernel
 def count_documents(data: BytesIn, offsets: Int64In, bounds: Int64, sizes: Int64Table) -> None:
-    """Count the characters and words of each document.
-
-    Args:
-        data: uint8 [n], valid UTF-8.
-        offsets: int64 [d + 1], from 0 to n.
-        bounds: int64 [2], zeros; scratch.
-        sizes: int64 [d, 2], zeros; receives characters and words.
-    """
+    """Count the characters and words of each document, [d, 2], as `count_text` does; `bounds` [2] are 0."""
     for document in range(offsets.shape[0] - 1):
         text = data[offsets[document] : offsets[document + 1]]
         bounds[1] = text.shape[0]
@@ -78,13 +66,7 @@ def count_documents(data: BytesIn, offsets: Int64In, bounds: Int64, sizes: Int64
 
 @kernel
 def count_text(data: BytesIn, offsets: Int64In, sums: Int64) -> None:
-    """Add characters and words of documents to `sums`.
-
-    Args:
-        data: uint8 [n], valid UTF-8.
-        offsets: int64 [d + 1], from 0 to n.
-        sums: int64 [2], the characters and the words so far.
-    """
+    """Add the characters and words of documents, between `offsets` of valid UTF-8, to `sums` [2]."""
     size = data.shape[0]
     continuing, words, position = 0, 0, 1
     while position + 8 <= size:

@@ -1,24 +1,22 @@
 """The fields of a batch, and the making of batches: several at a time, so that small batches cost no more.
 
-For B sequences of L tokens (`tasks.formats.packed.reader` defines the terms); if sequences are read
-as several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
+For B rows of L tokens (`tasks.formats.packed.reader` defines the terms); a sequence is one row or several:
 
     sequence       int64 [B]             the sequences' numbers, for `tokmill trace`; always present
     input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
     position_ids   int32 [B, L]          from 0 in every piece; 0 on padding
     segment_ids    int32 [B, L]          from 1 in every sequence; 0 on padding
-    loss_mask      bool [B, L]           whether the prediction of each token counts: false on padding, and
-                                         on the first token of every piece
+    loss_mask      bool [B, L]           false on padding, and on the first token of every piece
     labels         int64 [B, L]          the tokens where loss_mask is true, else -100; not shifted
     cu_seqlens     int32 [m + 1]         the batch as one row of B × L tokens, for attention over varying
                                          lengths: 0, the end of every piece and of every sequence's padding,
                                          up to B × L; tokens between two bounds attend only to one another
     max_seqlen     int32 []              the longest of these; comes with cu_seqlens
-    bounds         B × int32 [pieces+1]  a list: the bounds of each sequence's pieces, from 0, as
+    bounds         B × int32 [pieces+1]  a list: the bounds of each row's pieces, from 0, as
                                          `tasks.formats.packed.masks.block_ranges` takes them
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
@@ -28,8 +26,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL
-from tokmill.tasks.kernels.rows import mark
-from tokmill.tasks.loading.lengths import cut_pieces
+from tokmill.tasks.kernels.documents import mark
 from tokmill.tasks.loading.rows import PackedRows
 
 Field: TypeAlias = Literal[
@@ -45,11 +42,7 @@ _MARKS = ("segment_ids", "position_ids", "loss_mask")
 
 @dataclass(frozen=True)
 class Wanted:
-    """The fields of batches, and the dtype of their tokens.
-
-    Raises:
-        LoadingError: an unknown field or dtype, or a dtype that cannot hold every id.
-    """
+    """The fields of batches, and the dtype of their tokens."""
 
     fields: tuple[Field, ...]
     dtype: Dtype
@@ -72,11 +65,7 @@ class Wanted:
 
 
 def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
-    """Reject batches whose `cu_seqlens` do not fit in int32.
-
-    Raises:
-        LoadingError: `cu_seqlens` are wanted, and a batch has 2^31 tokens or more.
-    """
+    """Reject batches whose `cu_seqlens` are wanted and do not fit in int32."""
     if "cu_seqlens" in wanted.fields and batch_size * sequence_length > _MOST_BOUND:
         raise LoadingError(
             f"loading: batch_size={batch_size} sequences of {sequence_length} tokens end at "
@@ -87,44 +76,33 @@ def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive batches that are made together.
+    """Consecutive batches that are made together."""
 
-    Attributes:
-        sequences: int64 [n], the sequences of all batches.
-        sizes: sequences of each batch.
-        parts: number of rows that each sequence is read as.
-    """
-
-    sequences: NDArray[np.int64]
-    sizes: tuple[int, ...]
-    parts: int = 1
+    sequences: NDArray[np.int64]  # [n], the sequences of all batches
+    sizes: tuple[int, ...]  # sequences of each batch
+    parts: int = 1  # number of rows that each sequence is read as
 
 
 def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
-    """Make a block's batches, whose arrays are views of new arrays of the whole block.
-
-    Raises:
-        StoreError: a file is missing or has another size than the manifest says.
-    """
-    length = rows.sequence_length // block.parts
+    """Make a block's batches, whose arrays are views of new arrays of the whole block."""
+    fields, length = set(wanted.fields), rows.sequence_length // block.parts
     columns: Batch = {"sequence": np.repeat(block.sequences, block.parts)}
-    if {"input_ids", "labels"} & set(wanted.fields):
+    if {"input_ids", "labels"} & fields:
         tokens = rows.tokens(block.sequences, wanted.token_type(rows.dtype)).reshape(-1, length)
-        columns |= {"input_ids": tokens} if "input_ids" in wanted.fields else {}
-    bounded = set(wanted.fields) - {"input_ids"}
-    if not bounded:
-        return [_part(columns, first, stop) for first, stop in _ranges(block)]
-    ends, firsts = _pieces(block, rows, length)
-    marks = _marks(ends, firsts, length, bounded | ({"loss_mask"} if "labels" in bounded else set()))
-    columns |= {name: values for name, values in marks.items() if name in bounded}
-    if "labels" in bounded:
-        columns["labels"] = np.where(marks["loss_mask"], tokens.astype(np.int64), IGNORED_LABEL)
+        columns |= {"input_ids": tokens} if "input_ids" in fields else {}
+    ends, firsts = _ZERO, _ZERO.astype(np.int64)  # unused without boundaries
+    if fields != {"input_ids"}:
+        ends, firsts = _pieces(block, rows, length)
+        marks = _marks(ends, firsts, length, fields | ({"loss_mask"} if "labels" in fields else set()))
+        columns |= {name: values for name, values in marks.items() if name in fields}
+        if "labels" in fields:
+            columns["labels"] = np.where(marks["loss_mask"], tokens.astype(np.int64), IGNORED_LABEL)
     batches = []
-    for first, stop in _ranges(block):
-        batch = _part(columns, first, stop)
-        if "cu_seqlens" in bounded:
+    for first, stop in pairwise((np.cumsum([0, *block.sizes]) * block.parts).tolist()):
+        batch = {name: values[first:stop] for name, values in columns.items()}
+        if "cu_seqlens" in fields:
             batch |= _cu_seqlens(ends, firsts[first : stop + 1], length)
-        if "bounds" in bounded:
+        if "bounds" in fields:
             batch["bounds"] = [
                 np.concatenate([_ZERO, ends[begin:end]]) for begin, end in pairwise(firsts[first : stop + 1])
             ]
@@ -133,51 +111,41 @@ def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
 
 
 def _pieces(block: Block, rows: PackedRows, length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The end of each piece in its row, and the index of each row's first piece."""
+    """The end of each piece in its row, and the index of each row's first piece; ends of rows cut pieces."""
     ends, firsts = rows.ends(block.sequences)
     if block.parts == 1:
         return ends, firsts
-    bases = np.repeat(np.arange(len(block.sequences)) * rows.sequence_length, np.diff(firsts))
-    begins = _begins(ends, firsts, rows.sequence_length)
-    num_tokens = len(block.sequences) * rows.sequence_length
-    return cut_pieces(ends + bases, begins, num_tokens, length)
-
-
-def _ranges(block: Block) -> Iterator[tuple[int, int]]:
-    """Yield the range of each batch's rows in the block."""
-    return pairwise((np.cumsum([0, *block.sizes]) * block.parts).tolist())
-
-
-def _part(columns: Batch, first: int, stop: int) -> Batch:
-    return {name: values[first:stop] for name, values in columns.items()}
+    own, num_pieces = rows.sequence_length, np.diff(firsts)
+    bases = np.repeat(np.arange(len(num_pieces)) * own, num_pieces)
+    begins = np.zeros(len(ends), dtype=np.int64)
+    begins[1:] = ends[:-1]
+    begins[firsts[:-1][num_pieces > 0]] = 0
+    num_tokens = len(num_pieces) * own
+    bounds = np.arange(0, num_tokens, length, dtype=np.int64)
+    piece = np.searchsorted(ends + bases, bounds, side="right")
+    cuts = bounds[np.append(begins + bases, num_tokens)[piece] < bounds]
+    every = np.sort(np.concatenate([ends + bases, cuts]))
+    row = (every - 1) // length
+    return (every - row * length).astype(np.int32), np.searchsorted(row, np.arange(len(bounds) + 1))
 
 
 def _marks(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int, fields: Collection[str]) -> Batch:
     """Those of `segment_ids`, `position_ids` and `loss_mask` that are among the fields."""
     size = (len(firsts) - 1) * length
-    found: Batch = {
+    marks: Batch = {
         name: np.empty(size if name in fields else 0, dtype=np.uint8 if name == "loss_mask" else np.int32)
         for name in _MARKS
     }
-    mark(ends, firsts, length, **found)
-    found["loss_mask"] = found["loss_mask"].view(np.bool_)
-    return {name: found[name].reshape(-1, length) for name in _MARKS if name in fields}
-
-
-def _begins(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """The start of each piece, counted through all sequences: int64 [p]."""
-    num_pieces = np.diff(firsts)
-    begins = np.zeros(len(ends), dtype=np.int64)
-    begins[1:] = ends[:-1]
-    begins[firsts[:-1][num_pieces > 0]] = 0
-    return begins + np.repeat(np.arange(len(num_pieces)) * length, num_pieces)
+    mark(ends, firsts, length, **marks)
+    marks["loss_mask"] = marks["loss_mask"].view(np.bool_)
+    return {name: marks[name].reshape(-1, length) for name in _MARKS if name in fields}
 
 
 def _cu_seqlens(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> Batch:
-    """The bounds of a batch as one row; `firsts` are those of its sequences and the end of the last."""
+    """The bounds of a batch as one row; `firsts` are those of its rows and the end of the last."""
     num_pieces = np.diff(firsts)
     begins = np.arange(len(num_pieces), dtype=np.int64) * length
     pieces = ends[firsts[0] : firsts[-1]] + np.repeat(begins, num_pieces)
-    # The end of every sequence is a bound; without padding it is already the end of the last piece.
+    # The end of every row is a bound; without padding it is already the end of the last piece.
     bounds = np.unique(np.concatenate([begins, pieces, begins + length])).astype(np.int32)
     return {"cu_seqlens": bounds, "max_seqlen": np.diff(bounds).max(initial=0).astype(np.int32)}

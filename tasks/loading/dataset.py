@@ -1,12 +1,9 @@
 """A dataset of a packed artifact: batches of one epoch after another.
 
-The model. A dataset is like an open file: it has a place (`tasks.loading.place`), and iterating yields
-batches from there on and moves the place. An iteration ends with the epoch, and the next iteration is the
-next epoch. `tasks.loading.split` defines the order of sequences and the parts of ranks and workers.
-
-Laws. Every sequence of an epoch comes exactly once over all ranks and workers, except for `remainder`.
+A dataset is like an open file: it has a place, and iterating yields batches from there on to the end of the
+epoch. Every sequence of an epoch comes exactly once over all ranks and workers, except for `remainder`.
 Resuming from a state with the same number of ranks gives the same batches as without the interruption; with
-another number of ranks it gives exactly the remaining sequences. Threads only affect the speed.
+another number it gives exactly the remaining sequences. Threads only affect the speed.
 """
 
 import os
@@ -22,12 +19,10 @@ import numpy as np
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
-from tokmill.tasks.loading.arriving import fetch_descriptions, made_ahead
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tokmill.tasks.loading.lengths import RowLengths
-from tokmill.tasks.loading.place import Place, Walk, checked_artifact
+from tokmill.tasks.loading.prefetch import fetch_descriptions, made_ahead
 from tokmill.tasks.loading.rows import PackedRows
-from tokmill.tasks.loading.split import Order, Remainder, Split
+from tokmill.tasks.loading.split import Order, Place, Remainder, RowLengths, Split, Walk
 from tokmill.tasks.store.naming import artifact_folder
 
 if TYPE_CHECKING:
@@ -96,17 +91,15 @@ class PackedDataset:
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
         self._wanted = Wanted(tuple(fields), dtype)
         check_bounds(self._wanted, batch_size, self.manifest.sequence_length)
-        _check_least("seed", seed, 0)
-        _check_least("num_threads", num_threads, 0)
-        _check_least("prefetch", 1 if prefetch is None else prefetch, 1)
+        limits = {"seed": (seed, 0), "num_threads": (num_threads, 0), "prefetch": (prefetch, 1)}
+        for name, (value, least) in limits.items():
+            if value is not None and value < least:
+                raise LoadingError(f"loading: {name}={value} must be at least {least}")
         self._num_threads, self._prefetch = num_threads, prefetch
         self._lengths = RowLengths(self.manifest.sequence_length, tuple(sequence_lengths))
         self._rows = PackedRows(self.path, self.manifest, verify=verify)
         self._order = Order(self.num_sequences, shuffle, seed)
-        artifact = checked_artifact(self.path, self.manifest)
-        self._walk = Walk(
-            artifact.digest, self.num_sequences, shuffle, seed, artifact.predecessors, artifact.origin
-        )
+        self._walk = Walk.of(self.path, self.manifest, shuffle, seed)
         self._place = Place(0)
         self._running: tuple[int, weakref.ref[Generator[Batch, None, None]]] | None = None
 
@@ -228,13 +221,14 @@ class PackedDataset:
         return running
 
     def _given_out(self) -> Generator[Batch, None, None]:
-        start, num_given = self._place, 0
-        self._rows.follow(block.sequences for block in self._blocks(start))
+        start, num_given, num_threads = self._place, 0, max(1, self._num_threads)
+        per_block = self._batches_per_block()
+        self._rows.follow(block.sequences for block in self._blocks(start, per_block))
         blocks = made_ahead(
             lambda block: made(block, self._rows, self._wanted),
-            self._blocks(start),
+            self._blocks(start, per_block),
             num_threads=self._num_threads,
-            ahead=self._blocks_ahead(),
+            ahead=2 * num_threads if self._prefetch is None else max(1, self._prefetch // per_block),
         )
         try:
             for batches in blocks:
@@ -247,10 +241,9 @@ class PackedDataset:
             self._rows.stop()
         self._place = Place(start.epoch + 1)
 
-    def _blocks(self, start: Place) -> Iterator[Block]:
+    def _blocks(self, start: Place, per_block: int) -> Iterator[Block]:
         """The batches from `start` to the end of the epoch, in blocks."""
         num_left = self.num_sequences - start.position
-        per_block = self._batches_a_block()
         per_look = max(1, _LOOK_AHEAD // (per_block * self.split.batch_size)) * per_block
         steps = self.split.steps(num_left)
         for first in range(0, len(steps), per_look):
@@ -266,7 +259,7 @@ class PackedDataset:
                 yield Block(sequences[at : at + sum(sizes)], sizes, int(parts[k]))
                 at += sum(sizes)
 
-    def _batches_a_block(self) -> int:
+    def _batches_per_block(self) -> int:
         if self._order.shuffle and self._rows.are_arriving:
             return 1  # a block needs nearly as many shards as it has sequences
         row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize
@@ -275,18 +268,8 @@ class PackedDataset:
             return enough
         return max(1, min(enough, self._prefetch // (2 * max(1, self._num_threads))))
 
-    def _blocks_ahead(self) -> int:
-        if self._prefetch is None:
-            return 2 * max(1, self._num_threads)
-        return max(1, self._prefetch // self._batches_a_block())
-
     def _after(self, start: Place, num_steps: int) -> Place:
         """The place `num_steps` steps after `start`."""
         position = start.position + num_steps * self.split.stride
         over = self.split.is_over(self.num_sequences - position)
         return Place(start.epoch + 1) if over else Place(start.epoch, position)
-
-
-def _check_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise LoadingError(f"loading: {name}={value} must be at least {least}")

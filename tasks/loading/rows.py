@@ -1,8 +1,7 @@
 """Read the tokens and boundaries of many sequences at once from memory-mapped files.
 
 The files are of the memmap or npy format: one row per sequence, at a position that follows from its number.
-Shards are mapped on first use and stay mapped; the operating system's page cache holds the used parts. Those
-of an artifact on object storage are fetched before that (`tasks.loading.arriving`).
+Shards are mapped on first use and stay mapped; the operating system's page cache holds the used parts.
 """
 
 import threading
@@ -17,28 +16,14 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.shard_format import PackedShard, open_shard
-from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
-from tokmill.tasks.loading.arriving import ArrivingShards
-
-# By the item sizes of the source and the destination.
-_KERNELS: dict[tuple[int, int], Any] = {
-    (2, 2): copy_16_to_16,
-    (2, 4): copy_16_to_32,
-    (2, 8): copy_16_to_64,
-    (4, 8): copy_32_to_64,
-}
+from tokmill.tasks.kernels.documents import COPIES
+from tokmill.tasks.loading.prefetch import ShardFetcher
 
 
 class PackedRows:
     """Sequences of a packed artifact, by their numbers; may be shared by threads.
 
-    Args:
-        path: the artifact's directory.
-        manifest: the content of its `packed.json`.
-        verify: whether to compare a shard's files with the record when it is first read.
-
-    Raises:
-        LoadingError: the artifact has neither of the two formats.
+    With `verify` a shard's files are compared with the record when it is first read.
     """
 
     def __init__(self, path: Path, manifest: PackedManifest, *, verify: bool = True) -> None:
@@ -55,7 +40,7 @@ class PackedRows:
         self._firsts = manifest.firsts
         self._opened: dict[int, _Shard] = {}
         self._opening = threading.Lock()
-        self._arriving = ArrivingShards.of(path, manifest)
+        self._fetcher = ShardFetcher.of(path, manifest)
 
     def __reduce__(self) -> tuple[Callable[..., "PackedRows"], tuple[Path, PackedManifest]]:
         """A copy in another process maps the shards again."""
@@ -66,61 +51,56 @@ class PackedRows:
         return PackedRows(self._path, self._manifest, verify=self._verify)
 
     def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length].
-
-        Raises:
-            StoreError: a file is missing or damaged.
-        """
+        """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length]."""
         shards, rows = self._places(sequences)
         out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
-        if len(sequences) and shards[0] == shards[-1] and _follow_each_other(rows):
+        if not len(sequences):
+            return out
+        if shards[0] == shards[-1] and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) > 0).all():
             out[:] = self._shard(int(shards[0])).rows[rows[0] : rows[-1] + 1]
-        elif len(sequences):
-            self._copy(shards, rows, out)
-        return out
-
-    def _copy(self, shards: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Copy rows of any shards to `out`, one after the other."""
+            return out
         for shard in np.unique(shards[self._addresses[shards] == 0]).tolist():
             self._addresses[shard] = self._shard(shard).rows.ctypes.data
         width, size = self.sequence_length, self.dtype.itemsize
         addresses = self._addresses[shards] + rows * (width * size)
         base = int(np.min(addresses))
         window = _window(base, (int(np.max(addresses)) - base) // size + width, self.dtype)
+        flat = out.reshape(-1)
         if size == out.itemsize:  # the same bits, whether or not the type is signed
-            window, out = window.view(np.uint16), out.view(np.uint16)
-            width, size = out.shape[1], 2
-        places = np.arange(len(rows)) * width
-        kernel = _KERNELS[window.itemsize, out.itemsize]
-        kernel(window, (addresses - base) // size, places, width, out.reshape(-1))
+            window, flat = window.view(np.uint16), flat.view(np.uint16)
+            width, size = len(flat) // len(rows), 2
+        copy = COPIES[window.itemsize, flat.itemsize]
+        copy(window, (addresses - base) // size, np.arange(len(rows)) * width, width, flat)
+        return out
 
     def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The ends of the pieces of `sequences`, int64 [n], within their sequences.
+        """The ends of all pieces of `sequences`, int64 [n], in their sequences, and each one's first piece.
 
-        Returns:
-            int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], the index of each
-            sequence's first piece among them.
+        Returns int32 [p], and int64 [n + 1], indices in these.
         """
-        found = [self._shard(shard).ends(row) for shard, row in _pairs(*self._places(sequences))]
-        firsts = np.cumsum([0, *map(len, found)], dtype=np.int64)
-        return np.concatenate([np.empty(0, dtype=np.int32), *found]), firsts
+        shards, rows = self._places(sequences)
+        ends = [
+            self._shard(shard).ends(row) for shard, row in zip(shards.tolist(), rows.tolist(), strict=True)
+        ]
+        firsts = np.cumsum([0, *map(len, ends)], dtype=np.int64)
+        return np.concatenate([np.empty(0, dtype=np.int32), *ends]), firsts
 
     @property
     def are_arriving(self) -> bool:
         """Whether there may be shards that are to be fetched when they are read."""
-        return self._arriving is not None and not self._arriving.are_all_needed
+        return self._fetcher is not None and not self._fetcher.is_done
 
     def follow(self, sequences: Iterator[NDArray[np.int64]]) -> None:
         """Fetch shards ahead in the order of sequences that will be read; nothing if all are local."""
-        if self._arriving is not None:
-            self._arriving.follow(
+        if self._fetcher is not None:
+            self._fetcher.follow(
                 shard for part in sequences for shard in dict.fromkeys(self._places(part)[0].tolist())
             )
 
     def stop(self) -> None:
         """Fetch nothing more ahead."""
-        if self._arriving is not None:
-            self._arriving.stop()
+        if self._fetcher is not None:
+            self._fetcher.stop()
 
     def _places(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shards = np.searchsorted(self._firsts, sequences, side="right") - 1
@@ -128,35 +108,30 @@ class PackedRows:
 
     def _shard(self, position: int) -> "_Shard":
         """A shard by its position in the manifest; never unmapped, because its address is used."""
-        found = self._opened.get(position)
-        if found is not None:
-            return found
+        shard = self._opened.get(position)
+        if shard is not None:
+            return shard
         with self._opening:
-            return self._opened.setdefault(position, self._opened.get(position) or self._open(position))
-
-    def _open(self, position: int) -> "_Shard":
-        if self._arriving is not None:
-            self._arriving.need(position)  # which compares it with the record
-        verify = self._verify and self._arriving is None
-        index = self._manifest.shards[position].index
-        return _Shard(open_shard(self._path, index, self._manifest, verify=verify))
+            if position not in self._opened:
+                if self._fetcher is not None:
+                    self._fetcher.need(position)  # which compares it with the record
+                verify, index = self._verify and self._fetcher is None, self._manifest.shards[position].index
+                shard = _Shard(open_shard(self._path, index, self._manifest, verify=verify))
+                self._opened[position] = shard
+            return self._opened[position]
 
 
 class _Shard:
     """One shard's arrays without numpy's memmap class, whose every slice costs a microsecond."""
 
-    def __init__(self, opened: PackedShard) -> None:
-        self.rows: NDArray[Any] = np.asarray(opened.rows)
-        self._flat: NDArray[np.int32] = np.asarray(opened.bounds)
-        self._offsets: NDArray[np.int64] = np.asarray(opened.offsets)
+    def __init__(self, shard: PackedShard) -> None:
+        self.rows: NDArray[Any] = np.asarray(shard.rows)
+        self._flat: NDArray[np.int32] = np.asarray(shard.bounds)
+        self._offsets: NDArray[np.int64] = np.asarray(shard.offsets)
 
     def ends(self, row: int) -> NDArray[np.int32]:
         """The ends of the pieces of a sequence: `cu_seqlens` without its first bound."""
         return self._flat[self._offsets[row] + 1 : self._offsets[row + 1]]
-
-
-def _follow_each_other(rows: NDArray[np.int64]) -> bool:
-    return bool(rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all())
 
 
 class _Span:
@@ -178,7 +153,3 @@ def _window(address: int, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     the copying. The caller must keep the maps alive.
     """
     return np.asarray(_Span(address, length, dtype))
-
-
-def _pairs(shards: NDArray[np.int64], rows: NDArray[np.int64]) -> "zip[tuple[int, int]]":
-    return zip(shards.tolist(), rows.tolist(), strict=True)

@@ -1,16 +1,12 @@
 """Consume: write the ledger of the documents of a mixture that a training run has read.
 
-The model. A run reads packed sequences in their order, so the number of tokens that it read determines which
-pieces of which documents it has seen. A document of which a piece was read counts as consumed, and the ledger
-records the rest of it, in parts: packing neither keeps the order of a mixture exactly nor a document
-together. If the mixture continues an earlier ledger, its counts are added.
-
-Laws. Per source: documents and tokens of the plan = consumed + left. Documents that were taken down before
-are marked, so that they are not drawn again. Memory: the pieces of a packed shard, and eight bytes for each
-document in several pieces; the counts are a file.
+A run reads packed sequences in their order, so the number of tokens that it read determines which pieces of
+which documents it has seen. A document of which a piece was read counts as consumed; the ledger records the
+rest of it, in parts. Per source: documents and tokens of the plan = consumed + left, over all mixtures of the
+run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +18,7 @@ from pydantic import Field
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage, Unit
 from tokmill.tasks.encode.stage import artifact_digest
-from tokmill.tasks.fim.tokens import FIM_TOKENS
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS
 from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
 from tokmill.tasks.formats.mixture import (
     CONSUMED_FILE,
@@ -65,8 +61,13 @@ def run(
     """Count the consumed documents, and write `consumed.npy` and `ledger.json`."""
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)
-    _check_ledger(opened, before)
-    counter = _ConsumedCounter(out, opened, corpus.manifest, before)
+    begins, ends = opened.manifest.first_position, before.manifest.consumed_tokens if before else 0
+    if begins != ends:
+        raise MixingError(
+            f"consume: the mixture begins at token {begins} of the run and the ledger ends at {ends}; give "
+            "the ledger that the mixture was made with"
+        )
+    counter = _Counter(out, opened, corpus.manifest, before)
     reader = PackedReader.open(packed)
     begin = before.manifest.read_tokens if before else 0
     if begin + reader.manifest.num_tokens < params.consumed_tokens:
@@ -75,20 +76,10 @@ def run(
             f"{begin + reader.manifest.num_tokens} of the run; give at most that"
         )
     counter.count(reader, params.consumed_tokens - begin)
-    _take_down(counter, mixture, packed, corpus, shards)
-    made = counter.manifest(artifact_digest(mixture), params.consumed_tokens)
-    made.save(out)
+    counter.take_down((ExcludedDocuments.found(mixture), TakedownManifest.found(packed)), corpus, shards)
+    counter.manifest(artifact_digest(mixture), params.consumed_tokens).save(out)
     metrics = {"consumed_tokens": params.consumed_tokens, "num_documents": int(counter.consumed[0].sum())}
     return Outcome(metrics=metrics, accounts=counter.accounts())
-
-
-def _check_ledger(mixture: Mixture, before: Ledger | None) -> None:
-    begins, ends = mixture.manifest.first_position, before.manifest.consumed_tokens if before else 0
-    if begins != ends:
-        raise MixingError(
-            f"consume: the mixture begins at token {begins} of the run and the ledger ends at {ends}; give "
-            "the ledger that the mixture was made with"
-        )
 
 
 @dataclass(frozen=True)
@@ -118,24 +109,23 @@ class _Parts:
         return cls(key[is_first][places], start[is_first][places], sums[places])
 
 
-class _ConsumedCounter:
-    """Counts the documents of which a piece was read.
-
-    Attributes:
-        counts: uint16 [documents of all sources], how often each was consumed.
-        consumed: documents and tokens consumed of each source in this mixture, int64 [2, s].
-    """
+class _Counter:
+    """Counts the documents of which a piece was read."""
 
     def __init__(self, out: Path, mixture: Mixture, encoded: EncodedManifest, before: Ledger | None) -> None:
         self._mixture, self._before = mixture, before
-        self._sources = encoded.sources
-        sizes = [[shard.num_documents for shard in source.shards] for source in encoded.sources]
-        bounds = np.cumsum([0, *(size for source in sizes for size in source)])
-        self._bounds = bounds
-        self._numbers = np.cumsum([0, *map(len, sizes)])  # of each source's first shard
-        self.counts = open_memmap(out / CONSUMED_FILE, "w+", np.uint16, (int(bounds[-1]),))
-        self.consumed = np.zeros((2, len(sizes)), dtype=np.int64)
-        self._given = np.zeros(len(sizes), dtype=np.int64)  # tokens of the documents begun in this mixture
+        self._shards = [(source.source, shard) for source in encoded.sources for shard in source.shards]
+        sizes = [shard.num_documents for _, shard in self._shards]
+        self._bounds = np.cumsum([0, *sizes])  # of each shard's documents
+        self._sources = [source.source for source in encoded.sources]
+        self._numbers = np.cumsum([0, *(len(source.shards) for source in encoded.sources)])
+        # how often each document was consumed in the whole run
+        self.counts = open_memmap(out / CONSUMED_FILE, "w+", np.uint16, (int(self._bounds[-1]),))
+        # documents and tokens consumed of each source in this mixture
+        self.consumed = np.zeros((2, len(self._sources)), dtype=np.int64)
+        self._given = np.zeros(
+            len(self._sources), dtype=np.int64
+        )  # tokens of documents begun in this mixture
         self._cuts = _Parts.joined([])
         self._rests = np.empty(0, dtype=np.int64)  # keys of documents begun before
         if before is not None:
@@ -145,19 +135,18 @@ class _ConsumedCounter:
         """Copy the counts of the ledger that the mixture continues."""
         places = {}
         for index, source in enumerate(self._sources):
-            firsts = self._bounds[self._numbers[index] : self._numbers[index + 1]]
-            known, _ = before.matched(source.source, (shard.digest for shard in source.shards))
-            for shard, mine, first in zip(known, source.shards, firsts.tolist(), strict=True):
-                places[source.source, mine.digest] = first
+            own = range(self._numbers[index], self._numbers[index + 1])
+            known, _ = before.matched(source, (self._shards[number][1].digest for number in own))
+            for number, shard in zip(own, known, strict=True):
+                first = int(self._bounds[number])
+                places[source, self._shards[number][1].digest] = first
                 if shard is not None:
                     self.counts[first : first + shard.num_documents] = before.consumed(shard)
-        known_cuts = [cut for cut in before.manifest.cuts if (cut.source, cut.digest) in places]
-        self._rests = np.array(
-            [(places[cut.source, cut.digest] + cut.document) << 16 | cut.epoch for cut in known_cuts],
-            dtype=np.int64,
-        )
-        for cut in known_cuts:
-            self.consumed[0, [source.source for source in self._sources].index(cut.source)] += 1
+        cuts = [cut for cut in before.manifest.cuts if (cut.source, cut.digest) in places]
+        keys = [(places[cut.source, cut.digest] + cut.document) << 16 | cut.epoch for cut in cuts]
+        self._rests = np.array(keys, dtype=np.int64)
+        for cut in cuts:
+            self.consumed[0, self._sources.index(cut.source)] += 1
 
     def count(self, reader: PackedReader, num_tokens: int) -> None:
         """Count the documents begun in the first `num_tokens` tokens of packed sequences.
@@ -173,11 +162,13 @@ class _ConsumedCounter:
         cuts = []
         for read, left in self._divided(reader, num_tokens):
             cuts.append(left.where(np.isin(left.key, begun)))
-            self._add(self.consumed[1], read)
+            np.add.at(self.consumed[1], self._source_of(read), read.tokens)
             for part in (read, cuts[-1]):
                 new = part.where(~np.isin(part.key, self._rests))
-                self._add(self._given, new)
-                self._count(new.where(new.start == 0))
+                np.add.at(self._given, self._source_of(new), new.tokens)
+                firsts = new.where(new.start == 0)
+                np.add.at(self.counts, firsts.key >> 16, 1)
+                np.add.at(self.consumed[0], self._source_of(firsts), 1)
         self._cuts = _Parts.joined(cuts)
 
     def _divided(self, reader: PackedReader, num_tokens: int) -> Iterator[tuple[_Parts, _Parts]]:
@@ -199,38 +190,41 @@ class _ConsumedCounter:
             )
             num_tokens = max(0, num_tokens - int(lengths.sum()))
 
-    def _source_of(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
-        shard = np.searchsorted(self._bounds, key >> 16, side="right") - 1
-        found: NDArray[np.int64] = np.searchsorted(self._numbers, shard, side="right") - 1
-        return found
+    def _shard_of(self, parts: _Parts) -> NDArray[np.int64]:
+        return np.searchsorted(self._bounds, parts.key >> 16, side="right").astype(np.int64) - 1
 
-    def _add(self, sums: NDArray[np.int64], parts: _Parts) -> None:
-        """Add the parts' tokens to the sums of their sources."""
-        np.add.at(sums, self._source_of(parts.key), parts.tokens)
+    def _source_of(self, parts: _Parts) -> NDArray[np.int64]:
+        return np.searchsorted(self._numbers, self._shard_of(parts), side="right").astype(np.int64) - 1
 
-    def _count(self, firsts: _Parts) -> None:
-        """Count documents, given by their first parts."""
-        np.add.at(self.counts, firsts.key >> 16, 1)
-        np.add.at(self.consumed[0], self._source_of(firsts.key), 1)
-
-    def take_down(self, source: int, shard: int, documents: NDArray[np.int64]) -> None:
-        """Mark documents of a shard as taken down."""
-        self.counts[self._bounds[self._numbers[source] + shard] + documents] = TAKEN_DOWN
+    def take_down(
+        self,
+        lists: Iterable[ExcludedDocuments | TakedownManifest | None],
+        encoded: Encoded,
+        shards: Sequence[Path],
+    ) -> None:
+        """Mark the documents that were taken down from the packed sequences, or excluded from the mixture."""
+        ordinals: dict[tuple[str, int], list[int]] = {}
+        for document in [document for taken in lists if taken for document in taken.documents]:
+            ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)
+        for number, (source, entry, path) in enumerate(encoded.pair(shards)):
+            its = ordinals.get((source, entry.index))
+            if its is not None:
+                documents = np.flatnonzero(np.isin(EncodedShard.open(path).ordinals, its))
+                self.counts[self._bounds[number] + documents] = TAKEN_DOWN
 
     def _cut_documents(self) -> tuple[CutDocument, ...]:
-        shards = [(source.source, shard.digest) for source in self._sources for shard in source.shards]
-        number = np.searchsorted(self._bounds, self._cuts.key >> 16, side="right") - 1
+        number, cuts = self._shard_of(self._cuts), self._cuts
         columns = (
             number,
-            (self._cuts.key >> 16) - self._bounds[number],
-            self._cuts.key & 0xFFFF,
-            self._cuts.start,
-            self._cuts.tokens,
+            (cuts.key >> 16) - self._bounds[number],
+            cuts.key & 0xFFFF,
+            cuts.start,
+            cuts.tokens,
         )
         return tuple(
             CutDocument(
-                source=shards[shard][0],
-                digest=shards[shard][1],
+                source=self._shards[shard][0],
+                digest=self._shards[shard][1].digest,
                 document=document,
                 epoch=epoch,
                 start=start,
@@ -241,74 +235,53 @@ class _ConsumedCounter:
 
     def manifest(self, mixture_digest: str, read_tokens: int) -> LedgerManifest:
         """The ledger's manifest: everything but the counts."""
-        given = self._given_in_all()
+        known = self._before.by_source if self._before else {}
+        before = [known[source].given_tokens if source in known else 0 for source in self._sources]
+        given = np.array(before, dtype=np.int64) + self._given
         position = (self._before.manifest.position if self._before else 0) + int(self._given.sum())
         request = self._mixture.request()
-        asked = None if request is None else request.at(position)
-        sources = []
-        for index, source in enumerate(self._sources):
-            firsts = self._bounds[self._numbers[index] : self._numbers[index + 1]]
-            shards = [
-                LedgerShard(
-                    digest=shard.digest,
-                    first=int(first),
-                    num_documents=shard.num_documents,
-                    num_consumed=int(np.count_nonzero(self.counts[first : first + shard.num_documents])),
-                )
-                for shard, first in zip(source.shards, firsts.tolist(), strict=True)
-            ]
-            sources.append(
-                LedgerSource(
-                    source=source.source,
-                    given_tokens=int(given[index]),
-                    requested_tokens=float(given[index] if asked is None else asked[index]),
-                    shards=shards,
-                )
-            )
+        requested = given if request is None else request.at(position)
         return LedgerManifest(
             mixture=mixture_digest,
             read_tokens=read_tokens,
             consumed_tokens=position - int(self._cuts.tokens.sum()),
             position=position,
             cuts=self._cut_documents(),
-            sources=sources,
+            sources=[
+                LedgerSource(
+                    source=source,
+                    given_tokens=int(given[index]),
+                    requested_tokens=float(requested[index]),
+                    shards=[
+                        self._entry(number)
+                        for number in range(self._numbers[index], self._numbers[index + 1])
+                    ],
+                )
+                for index, source in enumerate(self._sources)
+            ],
         )
 
-    def _given_in_all(self) -> NDArray[np.int64]:
-        """Number of tokens that each source has given in the whole run."""
-        known = self._before.by_source if self._before else {}
-        before = [known[s.source].given_tokens if s.source in known else 0 for s in self._sources]
-        return np.array(before, dtype=np.int64) + self._given
+    def _entry(self, number: int) -> LedgerShard:
+        first, stop = self._bounds[number : number + 2].tolist()
+        return LedgerShard(
+            digest=self._shards[number][1].digest,
+            first=first,
+            num_documents=stop - first,
+            num_consumed=int(np.count_nonzero(self.counts[first:stop])),
+        )
 
     def accounts(self) -> list[Account]:
         """Accounts of the tokens and documents, in all and consumed; a begun document counts."""
         accounts = []
         for index, source in enumerate(self._mixture.manifest.sources):
-            documents, tokens = self.consumed[:, index].tolist()
-            units: list[tuple[Unit, int, int]] = [
-                ("documents", source.drawn_documents, documents),
-                ("tokens", source.drawn_tokens, tokens),
+            drawn: list[tuple[Unit, int]] = [
+                ("documents", source.drawn_documents),
+                ("tokens", source.drawn_tokens),
             ]
-            for unit, drawn, consumed in units:
-                became = {"consumed": consumed, "left": drawn - consumed}
-                accounts.append(Account(source=source.source, unit=unit, num_in=drawn, became=became))
+            for (unit, num_in), consumed in zip(drawn, self.consumed[:, index].tolist(), strict=True):
+                became = {"consumed": consumed, "left": num_in - consumed}
+                accounts.append(Account(source=source.source, unit=unit, num_in=num_in, became=became))
         return accounts
-
-
-def _take_down(
-    counter: _ConsumedCounter, mixture: Path, packed: Path, encoded: Encoded, shards: Sequence[Path]
-) -> None:
-    """Mark the documents that were taken down from the packed sequences, or excluded from the mixture."""
-    lists = (ExcludedDocuments.found(mixture), TakedownManifest.found(packed))
-    ordinals: dict[tuple[str, int], list[int]] = {}
-    for document in [document for taken in lists if taken for document in taken.documents]:
-        ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)
-    places = {source: index for index, source in enumerate(encoded.sources)}
-    for source, entry, path in encoded.pair(shards):
-        its = ordinals.get((source, entry.index))
-        if its is not None:
-            found = np.flatnonzero(np.isin(EncodedShard.open(path).ordinals, its))
-            counter.take_down(places[source], entry.index, found)
 
 
 CONSUME = Stage(verb="consume", task="consume", kind="ledger", version=2, params=ConsumeParams, run=run)

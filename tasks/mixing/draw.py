@@ -1,125 +1,137 @@
-"""Draw a source's documents in its order: whole ones, until its tokens are nearest to its quota.
+"""Draw a source's documents in a random order, a new one each epoch, until its tokens come nearest its quota.
 
-Laws. A source stops less than one document away from its quota, never above its limit, and gives at least one
-document if its quota is not 0. It does not stop below its floor, unless the next document would exceed its
-limit. If long documents are split, it stops exactly at its quota: the last document is cut there, and its
-rest is not drawn. A larger quota continues the same order, unless the order depends on the quota.
+Laws. A source stops less than one document away from its quota, never above its limit, with at least one
+document if its quota is not 0, and not below its floor, unless the next document would exceed its limit. If
+long documents are split, the last one is cut at the quota. No document is repeated before all have been
+drawn; the order does not change with other sources, weights, totals or shards. Documents without tokens are
+never drawn.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.mixing.sorting import Rows
+from tokmill.tasks.core.errors import MixingError
+from tokmill.tasks.mixing.lengths import LengthBlock, SourceLengths
+from tokmill.tasks.mixing.permutation import Key, permutation_key, scrambled
+from tokmill.tasks.mixing.sorting import Rows, Scratch, sorted_rows
 
-
-class Drawn(NamedTuple):
-    """Consecutive documents that a source gives."""
-
-    rows: Rows  # array of dtype `tasks.mixing.shuffled.DOCUMENT`
-    epochs: NDArray[np.uint16]  # uint16 [n], how often each document was drawn before
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def cut(self, start: int, stop: int) -> "Drawn":
-        """Documents [start, stop)."""
-        return Drawn(self.rows[start:stop], self.epochs[start:stop])
+DOCUMENT = np.dtype(
+    [("key", "<u8"), ("shard", "<u4"), ("document", "<u4"), ("num_tokens", "<u4"), ("epoch", "<u2")]
+)
+_MOST_EPOCHS = (1 << 16) - 1
 
 
 @dataclass
-class Stop:
-    """Decides when a source has given enough tokens."""
+class Draw:
+    """Decides when a source has given enough tokens, and adds up what it gives."""
 
-    quota: int  # tokens wanted, in [0, most]
+    quota: int  # tokens wanted in the whole run, in [0, most]
     most: int  # the most tokens
-    num_tokens: int = 0  # tokens given so far, including those before this mixture
+    given: int = 0  # tokens given in the whole run so far
     least: int = 0  # the fewest tokens, as far as `most` allows, in [0, quota]
     splits: bool = False  # whether the last document is cut at the quota
-    is_reached: bool = False  # whether the source has stopped
-    next_tokens: int = 0  # tokens of the first document that was not drawn; 0 if unknown
-
-    def __post_init__(self) -> None:
-        self.is_reached = self.num_tokens >= self.quota
-
-    def applied(self, blocks: Iterable[Drawn]) -> Iterator[Drawn]:
-        """Yield the documents before the stop; of two equally near stops, the earlier one."""
-        for block in map(self._cut, blocks) if self.splits else blocks:
-            lengths = block.rows["num_tokens"]
-            number = self._number(lengths)
-            self.num_tokens += int(lengths[:number].sum(dtype=np.int64))
-            if number:
-                yield block.cut(0, number)
-            if number < len(block):
-                self.next_tokens, self.is_reached = int(lengths[number]), True
-            self.is_reached = self.is_reached or self.num_tokens >= self.quota
-            if self.is_reached:
-                return
-
-    def _cut(self, block: Drawn) -> Drawn:
-        """The documents up to the quota, with the last one cut there; all of them if they stay below it."""
-        sums = np.cumsum(block.rows["num_tokens"], dtype=np.int64) + self.num_tokens
-        last = int(np.searchsorted(sums, self.quota))
-        if last == len(sums):
-            return block
-        found = block.cut(0, last + 1)
-        rows = found.rows.copy()
-        rows["num_tokens"][last] -= sums[last] - self.quota
-        return Drawn(rows, found.epochs)
-
-    def _number(self, lengths: NDArray[np.uint32]) -> int:
-        """The number of next documents that come nearest to the quota; all of them if they stay below it."""
-        sums = np.cumsum(lengths, dtype=np.int64) + self.num_tokens
-        above = int(np.searchsorted(sums, self.quota))  # the first stop that reaches the quota
-        if above == len(sums):
-            return above
-        below_tokens = int(sums[above - 1]) if above else self.num_tokens
-        goes_on = int(sums[above]) - self.quota < self.quota - below_tokens or below_tokens < self.least
-        return max(int(self.num_tokens == 0), above + (goes_on and int(sums[above]) <= self.most))
-
-
-class Order(Protocol):
-    """The order in which one source's documents come."""
-
-    def blocks(self, stop: Stop) -> Iterator[Drawn]:
-        """Yield documents, and apply `stop` to end them."""
-        ...
-
-
-@dataclass
-class DrawnTotals:
-    """Totals of the documents drawn of a source so far."""
-
     num_documents: int = 0  # documents drawn, repetitions included
     num_tokens: int = 0  # their tokens
     unique_documents: int = 0  # documents drawn for the first time
     unique_tokens: int = 0  # their tokens
     longest: int = 0  # tokens of the longest document drawn, or of the first one that was not drawn
 
-    def add(self, drawn: Drawn) -> None:
-        """Add drawn documents."""
-        lengths, first = drawn.rows["num_tokens"], drawn.epochs == 0
+    def __post_init__(self) -> None:
+        self.is_reached = self.given >= self.quota
+
+    def taken(self, blocks: Iterable[Rows]) -> Iterator[Rows]:
+        """Yield the documents, of a dtype with the fields of `DOCUMENT`, before the stop."""
+        for block in blocks if not self.is_reached else ():
+            rows = self._cut(block) if self.splits else block
+            lengths = rows["num_tokens"]
+            number = self._number(lengths)
+            self.given += int(lengths[:number].sum(dtype=np.int64))
+            if number < len(rows):
+                self.longest = max(self.longest, int(lengths[number]))
+            self.is_reached = number < len(rows) or self.given >= self.quota
+            if number:
+                self.add(lengths[:number], rows["epoch"][:number] == 0)
+                yield rows[:number]
+            if self.is_reached:
+                return
+
+    def add(self, lengths: NDArray[np.uint32], is_first: NDArray[np.bool_]) -> None:
+        """Count documents of these lengths, some of which come for the first time."""
         self.num_documents += len(lengths)
         self.num_tokens += int(lengths.sum(dtype=np.int64))
-        self.unique_documents += int(np.count_nonzero(first))
-        self.unique_tokens += int(lengths[first].sum(dtype=np.int64))
+        self.unique_documents += int(np.count_nonzero(is_first))
+        self.unique_tokens += int(lengths[is_first].sum(dtype=np.int64))
         self.longest = max(self.longest, int(lengths.max(initial=0)))
 
+    def _cut(self, rows: Rows) -> Rows:
+        """The documents up to the quota, with the last one cut there; all of them if they stay below it."""
+        sums = np.cumsum(rows["num_tokens"], dtype=np.int64) + self.given
+        last = int(np.searchsorted(sums, self.quota))
+        if last == len(sums):
+            return rows
+        upto = rows[: last + 1].copy()
+        upto["num_tokens"][last] -= sums[last] - self.quota
+        return upto
 
-@dataclass
-class Draw:
-    """Draws the documents of one source."""
+    def _number(self, lengths: NDArray[np.uint32]) -> int:
+        """The number of next documents that come nearest to the quota; the earlier one of two such stops."""
+        sums = np.cumsum(lengths, dtype=np.int64) + self.given
+        above = int(np.searchsorted(sums, self.quota))  # the first stop that reaches the quota
+        if above == len(sums):
+            return above
+        below_tokens = int(sums[above - 1]) if above else self.given
+        goes_on = int(sums[above]) - self.quota < self.quota - below_tokens or below_tokens < self.least
+        return max(int(self.given == 0), above + (goes_on and int(sums[above]) <= self.most))
 
-    order: Order  # yields the documents
-    stop: Stop  # ends the drawing
-    drawn: DrawnTotals = field(default_factory=DrawnTotals)  # totals so far
 
-    def blocks(self) -> Iterator[Drawn]:
-        """Yield the documents in order."""
-        for drawn in self.order.blocks(self.stop):
-            self.drawn.add(drawn)
-            yield drawn
-        self.drawn.longest = max(self.drawn.longest, self.stop.next_tokens)
+def shuffled(
+    source: str, lengths: SourceLengths, seed: int, scratch: Scratch, first_epoch: int = 0
+) -> Iterator[Rows]:
+    """Yield the shuffled documents, epoch after epoch, each without those consumed more often before."""
+    for epoch in range(first_epoch, _MOST_EPOCHS):
+        key = permutation_key("mix", seed, source, epoch)
+        blocks = (documents(block, epoch) for block in lengths.blocks(source))
+        yield from sorted_rows((with_fields(rows, key=document_keys(rows, key)) for rows in blocks), scratch)
+
+
+def documents(block: LengthBlock, epoch: int | None = None) -> Rows:
+    """A block's documents that have tokens, with how often each was consumed; their keys are not set.
+
+    With an epoch, those that were consumed at most that often, to be drawn in it.
+    """
+    chosen = block.lengths > 0
+    kept = np.flatnonzero(chosen if epoch is None else chosen & (block.consumed <= epoch))
+    rows = np.empty(len(kept), dtype=DOCUMENT)
+    rows["shard"], rows["document"] = block.shard, kept + block.first
+    rows["num_tokens"] = block.lengths[kept]
+    rows["epoch"] = block.consumed[kept] if epoch is None else epoch
+    return rows
+
+
+def document_keys(rows: Rows, key: Key) -> NDArray[np.uint64]:
+    """Hash documents, uint64 [n]; different documents of one source have different hashes."""
+    words = (rows["shard"].astype(np.uint64) << np.uint64(32)) | rows["document"]
+    return scrambled(scrambled(words, key[0]), key[1])
+
+
+def with_fields(rows: Rows, dtype: "np.dtype[np.void] | None" = None, **fields: object) -> Rows:
+    """The rows with other values in some fields; as new rows of a dtype, if one is given."""
+    if dtype is not None:
+        narrow, rows = rows, np.empty(len(rows), dtype=dtype)
+        for name in set(dtype.names or ()) & set(narrow.dtype.names or ()) - fields.keys():
+            rows[name] = narrow[name]
+    for name, values in fields.items():
+        rows[name] = values
+    return rows
+
+
+def check_epochs(source: str, number: int) -> None:
+    """Reject more epochs of a source than a plan can store."""
+    if number > _MOST_EPOCHS:
+        raise MixingError(
+            f"mix: source '{source}' would be drawn {number} times; at most {_MOST_EPOCHS} are possible, "
+            "so give it a smaller weight or more text"
+        )

@@ -1,13 +1,8 @@
-"""The lengths of a source's documents, read block by block, and what a run consumed of them before a mixture.
+"""The lengths of a source's documents, block by block, and what a run consumed of them before a mixture.
 
-A mixture may continue another one, as a ledger says: it begins at a position of the run, every source has
-already given tokens, and every document was consumed a number of times. Shares and curricula depend on the
-position in the whole run. The difference between the requested and the given tokens of a source is carried
-over.
-
-Laws. With the parameters and sources of the earlier mixture, the new one is the rest of it. With others, no
-document is drawn again before all documents of its source have been drawn as often, and what remains of begun
-documents comes first.
+A mixture that continues another one begins at its ledger's position of the run. With the same parameters and
+sources it is the rest of that mixture; with others, the difference between requested and given tokens is
+carried over, and no document is drawn again before all of its source have been drawn as often.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,38 +25,23 @@ _U32 = 1 << 32
 
 
 class LengthBlock(NamedTuple):
-    """Consecutive documents of one shard.
+    """Consecutive documents of one shard."""
 
-    Attributes:
-        shard: index among the source's shards.
-        first: position of the first document in the shard.
-        lengths: int64 [n], tokens per document.
-        consumed: uint16 [n], how often each was consumed before; `TAKEN_DOWN` if it was taken down.
-    """
-
-    shard: int
-    first: int
-    lengths: NDArray[np.int64]
-    consumed: NDArray[np.uint16]
+    shard: int  # index among the source's shards
+    first: int  # position of the first document in the shard
+    lengths: NDArray[np.int64]  # [n], tokens per document
+    consumed: NDArray[np.uint16]  # [n], how often each was consumed before; `TAKEN_DOWN` if it was taken down
 
 
 @dataclass(frozen=True)
 class ShardLengths:
-    """The document lengths of one shard.
-
-    Attributes:
-        num_documents: documents in the shard.
-        num_tokens: their tokens.
-        digest: the shard's content digest.
-        offsets: opens int64 [d + 1], from 0 to `num_tokens`; document k has `offsets[k + 1] - offsets[k]`.
-        consumed: opens uint16 [d], how often each document was consumed before; None if none was.
-    """
+    """The document lengths of one shard."""
 
     num_documents: int
     num_tokens: int
     digest: str
-    offsets: Callable[[], NDArray[np.int64]]
-    consumed: Callable[[], NDArray[np.uint16]] | None = None
+    offsets: Callable[[], NDArray[np.int64]]  # opens [d + 1], from 0 to `num_tokens`
+    consumed: Callable[[], NDArray[np.uint16]] | None = None  # opens [d], how often each was consumed before
 
 
 @dataclass(frozen=True)
@@ -73,7 +53,13 @@ class SourceLengths:
     @classmethod
     def of_arrays(cls, shards: Sequence[NDArray[np.int64]]) -> "SourceLengths":
         """Wrap lengths that are already in memory: int64 [d] for each shard."""
-        return cls([_in_memory(index, lengths) for index, lengths in enumerate(shards)])
+        offsets = [np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) for lengths in shards]
+        return cls(
+            [
+                ShardLengths(len(ends) - 1, int(ends[-1]), f"{index:064}", partial(np.asarray, ends))
+                for index, ends in enumerate(offsets)
+            ]
+        )
 
     @property
     def num_documents(self) -> int:
@@ -85,96 +71,78 @@ class SourceLengths:
         """Number of tokens of all documents."""
         return sum(shard.num_tokens for shard in self.shards)
 
-    def standing(self, source: str) -> "Standing":
-        """Count the documents that can and cannot be drawn; reads all lengths once."""
-        found = Standing()
-        for block in self.blocks(source):
-            found.add(block)
-        return found
-
-    def blocks(self, source: str, size: int = BLOCK) -> Iterator[LengthBlock]:
-        """Yield all lengths in order, at most `size` at a time; `source` is for messages."""
+    def blocks(self, source: str) -> Iterator[LengthBlock]:
+        """Yield all lengths in order; `source` is for messages."""
         for index, shard in enumerate(self.shards):
             offsets = shard.offsets()
-            found = (len(offsets) - 1, int(offsets[-1]))
-            if found != (shard.num_documents, shard.num_tokens):
+            actual = (len(offsets) - 1, int(offsets[-1]))
+            if actual != (shard.num_documents, shard.num_tokens):
                 raise StoreError(
-                    f"mix: shard {index} of '{source}' has {found[0]} documents and {found[1]} tokens, its "
+                    f"mix: shard {index} of '{source}' has {actual[0]} documents and {actual[1]} tokens, its "
                     f"manifest says {shard.num_documents} and {shard.num_tokens}; verify the artifact"
                 )
             consumed = shard.consumed() if shard.consumed else np.zeros(shard.num_documents, dtype=np.uint16)
-            for first in range(0, shard.num_documents, size):
-                lengths = np.diff(offsets[first : first + size + 1])
-                _check_longest(source, int(lengths.max()))
-                yield LengthBlock(index, first, lengths, consumed[first : first + size])
+            for first in range(0, shard.num_documents, BLOCK):
+                lengths = np.diff(offsets[first : first + BLOCK + 1])
+                if (longest := int(lengths.max())) >= _U32:
+                    raise MixingError(
+                        f"mix: source '{source}' has a document of {longest} tokens; it must have fewer than "
+                        f"{_U32}, so split it"
+                    )
+                yield LengthBlock(index, first, lengths, consumed[first : first + BLOCK])
 
 
-@dataclass
+@dataclass(frozen=True)
 class Standing:
-    """Counts of a source's documents before a mixture is planned."""
+    """Counts of a source's documents before a mixture is planned; pairs are (documents, tokens)."""
 
-    empty: int = 0  # documents without tokens
-    consumed: tuple[int, int] = (0, 0)  # number of documents consumed before, and of their tokens
-    taken_down: tuple[int, int] = (0, 0)  # number of documents that were taken down, and of their tokens
-    least: int = TAKEN_DOWN  # the fewest times that any drawable document was consumed
+    empty: int  # documents without tokens
+    consumed: tuple[int, int]  # those consumed before
+    taken_down: tuple[int, int]  # those that were taken down
+    least: int  # the fewest times that any drawable document was consumed
 
-    def add(self, block: LengthBlock) -> None:
-        """Count a block."""
-        has_tokens = block.lengths > 0
-        taken = has_tokens & (block.consumed == TAKEN_DOWN)
-        again = has_tokens & (block.consumed > 0) & ~taken
-        self.empty += int(np.count_nonzero(~has_tokens))
-        self.consumed = _added(self.consumed, block.lengths[again])
-        self.taken_down = _added(self.taken_down, block.lengths[taken])
-        self.least = min(self.least, int(np.min(block.consumed[has_tokens & ~taken], initial=TAKEN_DOWN)))
-
-
-def _added(before: tuple[int, int], lengths: NDArray[np.int64]) -> tuple[int, int]:
-    return before[0] + len(lengths), before[1] + int(lengths.sum())
-
-
-def _check_longest(source: str, longest: int) -> None:
-    if longest >= _U32:
-        raise MixingError(
-            f"mix: source '{source}' has a document of {longest} tokens; it must have fewer than {_U32}, so "
-            "split it"
-        )
-
-
-def _in_memory(index: int, lengths: NDArray[np.int64]) -> ShardLengths:
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return ShardLengths(len(lengths), int(offsets[-1]), f"{index:064}", lambda: offsets)
+    @classmethod
+    def of(cls, source: str, sizes: SourceLengths) -> "Standing":
+        """Count the documents that can and cannot be drawn; reads all lengths once."""
+        sums, empty, least = np.zeros((2, 2), dtype=np.int64), 0, TAKEN_DOWN
+        for _, _, lengths, consumed in sizes.blocks(source):
+            has_tokens, is_taken = lengths > 0, consumed == TAKEN_DOWN
+            empty += int(np.count_nonzero(~has_tokens))
+            for k, chosen in enumerate((has_tokens & (consumed > 0) & ~is_taken, has_tokens & is_taken)):
+                sums[k] += (np.count_nonzero(chosen), lengths[chosen].sum())
+            least = min(least, int(np.min(consumed[has_tokens & ~is_taken], initial=TAKEN_DOWN)))
+        (again, again_tokens), (taken, taken_tokens) = sums.tolist()
+        return cls(empty, (again, again_tokens), (taken, taken_tokens), least)
 
 
 def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, SourceLengths]:
     """The document lengths of every source of an encoded corpus; shards are opened when they are read."""
-    found: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
+    by_source: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
     for source, entry, path in encoded.pair(shards):
-        found[source].append(ShardLengths(entry.num_documents, entry.num_tokens, entry.digest, _opener(path)))
-    return {source: SourceLengths(parts) for source, parts in found.items()}
+        by_source[source].append(
+            ShardLengths(
+                entry.num_documents,
+                entry.num_tokens,
+                entry.digest,
+                partial(_offsets, path),
+            )
+        )
+    return {source: SourceLengths(parts) for source, parts in by_source.items()}
 
 
-def _opener(path: Path) -> Callable[[], NDArray[np.int64]]:
-    return lambda: EncodedShard.open(path).offsets
+def _offsets(path: Path) -> NDArray[np.int64]:
+    return EncodedShard.open(path).offsets
 
 
 @dataclass(frozen=True)
 class History:
-    """The tokens and documents consumed before a mixture.
+    """The tokens and documents consumed before a mixture."""
 
-    Attributes:
-        begin: tokens of the run consumed before; the mixture begins there.
-        position: `begin`, and the tokens of `cuts`.
-        given: tokens that each source has given, counting begun documents as whole.
-        requested: tokens requested of each source up to `position`.
-        cuts: what remains of begun documents.
-    """
-
-    begin: int = 0
-    position: int = 0
-    given: Mapping[str, int] = field(default_factory=dict)
-    requested: Mapping[str, float] = field(default_factory=dict)
-    cuts: tuple[CutDocument, ...] = ()
+    begin: int = 0  # tokens of the run consumed before; the mixture begins there
+    position: int = 0  # `begin`, and the tokens of `cuts`
+    given: Mapping[str, int] = field(default_factory=dict)  # tokens by source, begun documents as whole
+    requested: Mapping[str, float] = field(default_factory=dict)  # tokens by source, up to `position`
+    cuts: tuple[CutDocument, ...] = ()  # what remains of begun documents
 
     @classmethod
     def of(cls, ledger: Ledger, sources: Mapping[str, SourceLengths]) -> "History":
@@ -192,15 +160,14 @@ class History:
     def shifts(self, curves: Curves) -> dict[str, Decimal]:
         """For each source, the tokens that the curves request up to `position` beyond those requested before.
 
-        A source that has given g tokens continues on the curve at g plus this shift. So a deficit or surplus
-        of tokens is carried over.
+        A source that has given g tokens continues on the curve at g plus this shift.
         """
         if not self.position:
             return dict.fromkeys(curves.sources, Decimal(0))
-        now = np.array([float(self.position)])
+        now = curves.table.at(float(self.position)).tolist()
         return {
-            source: Decimal(float(curves.doubles(index, now)[0]) - self.requested.get(source, 0.0))
-            for index, source in enumerate(curves.sources)
+            source: Decimal(tokens - self.requested.get(source, 0.0))
+            for source, tokens in zip(curves.sources, now, strict=True)
         }
 
 
@@ -209,24 +176,21 @@ NOTHING = History()
 
 def with_consumed(sources: Mapping[str, SourceLengths], ledger: Ledger) -> dict[str, SourceLengths]:
     """The same sources with the ledger's counts of their documents."""
-    return {
-        name: _of_source(name, found, ledger) if name in ledger.by_source else found
-        for name, found in sources.items()
-    }
-
-
-def _of_source(name: str, found: SourceLengths, ledger: Ledger) -> SourceLengths:
-    known, left = ledger.matched(name, (shard.digest for shard in found.shards))
-    for shard in left:
-        if shard.num_consumed:
-            raise MixingError(
-                f"mix: {shard.num_consumed} documents of source '{name}' were consumed from shard "
-                f"{shard.digest[:12]}, which is not in this encoding, so the rest of that shard is "
-                "unknown; mix an encoding that has that shard, or give the source another name"
-            )
-    return SourceLengths(
-        [
-            shard if before is None else replace(shard, consumed=partial(ledger.consumed, before))
-            for shard, before in zip(found.shards, known, strict=True)
-        ]
-    )
+    counted = dict(sources)
+    for name in [name for name in sources if name in ledger.by_source]:
+        shards = sources[name].shards
+        known, unmatched = ledger.matched(name, (shard.digest for shard in shards))
+        for shard in unmatched:
+            if shard.num_consumed:
+                raise MixingError(
+                    f"mix: {shard.num_consumed} documents of source '{name}' were consumed from shard "
+                    f"{shard.digest[:12]}, which is not in this encoding, so the rest of that shard is "
+                    "unknown; mix an encoding that has that shard, or give the source another name"
+                )
+        counted[name] = SourceLengths(
+            [
+                shard if before is None else replace(shard, consumed=partial(ledger.consumed, before))
+                for shard, before in zip(shards, known, strict=True)
+            ]
+        )
+    return counted

@@ -9,15 +9,12 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.formats.encoded import COLUMN, COMPONENTS
-from tokmill.tasks.mixing.curves import Competence, Kind
-from tokmill.tasks.mixing.schedule import Change, Curve
+from tokmill.tasks.mixing.curves import Kind
 from tokmill.tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal
 
-ScheduleUnit: TypeAlias = Literal["fraction", "steps", "tokens"]
+Curve: TypeAlias = Literal["linear", "cosine"]
 Rank: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Part: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-Place: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Epochs: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 MEASURES = ("length", *COMPONENTS)
 
@@ -25,7 +22,7 @@ MEASURES = ("length", *COMPONENTS)
 class SchedulePoint(Params):
     """Weights of the sources from one point of the run on."""
 
-    start: Place = Field(description="Point of the run from which the weights hold, in schedule_unit.")
+    start: Amount = Field(description="Point of the run from which the weights hold, in schedule_unit.")
     weights: dict[str, Weight] = Field(
         default_factory=dict, description="Raw weight of each source; only their ratios matter."
     )
@@ -65,10 +62,10 @@ class SchedulePoint(Params):
 class RampParams(Params):
     """A change of one source's weight by a factor between two points of the run."""
 
-    start: Place = Field(
+    start: Amount = Field(
         default=0.0, description="Point of the run at which the change begins, in schedule_unit."
     )
-    stop: Place = Field(description="Point of the run at which it ends.")
+    stop: Amount = Field(description="Point of the run at which it ends.")
     factor: Weight = Field(
         default=0.0,
         description="Factor of the source's weight before a warm-up (0 leaves it out) or after an annealing.",
@@ -112,9 +109,16 @@ class CurriculumParams(Params):
             "stairs of equal height and width."
         ),
     )
-    start: Part = Field(default=0.1, description="Fraction of each source that is eligible at the beginning.")
-    until: Annotated[float, Field(gt=0, le=1)] = Field(
+    start: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Fraction of each source that is eligible at the beginning.",
+    )
+    until: float = Field(
         default=1.0,
+        gt=0,
+        le=1,
         description="Fraction of the run, in (0, 1], after which the eligible part stops growing.",
     )
     stairs: int = Field(
@@ -171,10 +175,6 @@ class CurriculumParams(Params):
         """The measures that need scores, in order: all but the length."""
         return tuple(sorted(name for name in self.difficulty if name != "length"))
 
-    def function(self) -> Competence:
-        """The competence function."""
-        return Competence(self.competence, decimal(self.start), decimal(self.until), self.stairs)
-
 
 class MixParams(SamplingParams):
     """The shares of the sources in the training data, counted in tokens."""
@@ -188,7 +188,7 @@ class MixParams(SamplingParams):
         ),
         examples=[4.0],
     )
-    min_epochs: Epochs | dict[str, Epochs] = Field(
+    min_epochs: Amount | dict[str, Amount] = Field(
         default=0.0,
         description=(
             "The fewest times that a source must be drawn: one number for all sources with a weight, or a "
@@ -215,14 +215,14 @@ class MixParams(SamplingParams):
             "proportions instead of weights."
         ),
     )
-    schedule_unit: ScheduleUnit = Field(
+    schedule_unit: Literal["fraction", "steps", "tokens"] = Field(
         default="fraction",
         description=(
             "Unit of the starts and stops of schedule, warmup and annealing: a 'fraction' of the run, "
             "'tokens', or 'steps' of sequence_length × global_batch_size tokens."
         ),
     )
-    change: Change = Field(
+    change: Literal["hold", Curve] = Field(
         default="hold",
         description=(
             "How shares change from one point of the schedule to the next: 'hold' until there, then jump; "
@@ -267,7 +267,7 @@ class MixParams(SamplingParams):
             "total is met exactly; the rest of that document is not drawn."
         ),
     )
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+    tolerance: Amount = Field(
         default=0.01,
         description=(
             "Allowed difference between given and requested tokens of a source, of all and of min_epochs, "
@@ -294,15 +294,14 @@ class MixParams(SamplingParams):
         """Drop settings that a schedule replaces, and unused units: they must not affect the fingerprint."""
         if not isinstance(given, Mapping):
             return given
-        unread = _replaced_by_schedule(given) | _unused_units(given)
+        unread = _without_schedule(given)
         return {name: value for name, value in given.items() if name not in unread}
 
     @classmethod
     def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
         """Return settings of other methods, settings that a schedule replaces, and unused units."""
-        replaced = _replaced_by_schedule(given)
         of_other_methods = {} if given.get("schedule") else super().without_effect(given)
-        return of_other_methods | replaced | _unused_units(given)
+        return of_other_methods | _without_schedule(given)
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
@@ -318,24 +317,8 @@ class MixParams(SamplingParams):
                     f"schedule: start={after:g} comes after start={before:g}, but starts must increase; put "
                     "the points in order, each start once"
                 )
-        self._check_places()
-        self._check_unimax()
-        return self
-
-    def _check_unimax(self) -> None:
-        """Reject 'unimax' if no source can be repeated and all are taken whole: that is 'proportional'."""
-        limit = self.max_repetition
-        most = max(limit.values(), default=1.0) if isinstance(limit, Mapping) else limit
-        if self.method == "unimax" and most <= 1 and self.total_tokens is None and not self.schedule:
-            raise ValueError(
-                "method='unimax' with max_repetition=1 and no total_tokens takes every source whole, as "
-                "'proportional' does; set how often small ones may be drawn, e.g. max_repetition = 4"
-            )
-
-    def _check_places(self) -> None:
-        """Check that fractions are at most 1, and that steps have a length."""
-        ramps = [*self.warmup.values(), *self.annealing.values()]
-        furthest = max([point.start for point in self.schedule] + [ramp.stop for ramp in ramps], default=0)
+        stops = [ramp.stop for ramp in (*self.warmup.values(), *self.annealing.values())]
+        furthest = max(starts + stops, default=0)
         if self.schedule_unit == "fraction" and furthest > 1:
             raise ValueError(
                 f"schedule: {furthest:g} must be at most 1, since schedule_unit='fraction'; "
@@ -343,17 +326,29 @@ class MixParams(SamplingParams):
             )
         if self.schedule_unit == "steps" and self.global_batch_size is None:
             raise ValueError("schedule_unit='steps' needs global_batch_size (sequences per step), e.g. 1024")
-        if self.method == "unimax" and ramps and not self.schedule:
+        if self.method == "unimax" and not self.schedule:
+            self._check_unimax(has_ramps=bool(stops))
+        return self
+
+    def _check_unimax(self, *, has_ramps: bool) -> None:
+        if has_ramps:
             raise ValueError(
                 "warmup and annealing need fixed shares, but method='unimax' adapts them to the limits; "
                 "use 'weights', 'proportions' or 'temperature' with them"
+            )
+        limit = self.max_repetition
+        most = max(limit.values(), default=1.0) if isinstance(limit, Mapping) else limit
+        if most <= 1 and self.total_tokens is None:
+            raise ValueError(
+                "method='unimax' with max_repetition=1 and no total_tokens takes every source whole, as "
+                "'proportional' does; set how often small ones may be drawn, e.g. max_repetition = 4"
             )
 
     @property
     def paced(self) -> CurriculumParams | None:
         """The curriculum, if a competence function paces it."""
-        found = self.curriculum
-        return found if found is not None and found.order == "competence" else None
+        rules = self.curriculum
+        return rules if rules is not None and rules.order == "competence" else None
 
     @property
     def is_scheduled(self) -> bool:
@@ -374,19 +369,16 @@ class MixParams(SamplingParams):
         return f"{written} of the run" if self.schedule_unit == "fraction" else f"token {written}"
 
 
-def _replaced_by_schedule(given: Mapping[str, Any]) -> dict[str, str]:
+def _without_schedule(given: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that a schedule replaces or that need one, and the units that nothing is given in."""
+    unread = {"change": "there is no schedule"}
     if given.get("schedule"):
         replaced = ("method", "temperature", "weights", "proportions")
-        return dict.fromkeys(replaced, "schedule has the weights")
-    return {"change": "there is no schedule"}
-
-
-def _unused_units(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the units of starts and stops where there are none, and the size of a step in other units."""
-    unused: dict[str, str] = {}
-    if not any(given.get(name) for name in ("schedule", "warmup", "annealing")):
-        unused["schedule_unit"] = "there is no schedule, warmup or annealing"
-    if unused or given.get("schedule_unit") != "steps":
-        reason = "no start or stop is given in steps"
-        unused |= {"sequence_length": reason, "global_batch_size": reason}
-    return unused
+        unread = dict.fromkeys(replaced, "schedule has the weights")
+    is_constant = not any(given.get(name) for name in ("schedule", "warmup", "annealing"))
+    if is_constant:
+        unread["schedule_unit"] = "there is no schedule, warmup or annealing"
+    if is_constant or given.get("schedule_unit") != "steps":
+        units = ("sequence_length", "global_batch_size")
+        unread |= dict.fromkeys(units, "no start or stop is given in steps")
+    return unread

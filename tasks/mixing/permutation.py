@@ -1,15 +1,8 @@
 """A keyed permutation of 0 … size - 1, whose values can be computed one by one.
 
-The model. Up to 65,536 indices are sorted by a keyed hash. A larger permutation is a balanced Feistel network
-of eight rounds over the smallest domain of 4^b values that holds `size`; a value outside of the size is
-encrypted again until it lands inside ("cycle walking", Black and Rogaway 2002, "Ciphers with Arbitrary Finite
-Domains"). Small domains have too few round functions for a fair Feistel network, hence the sort. Hash and
-round function are the finalizer of SplitMix64 (Steele et al. 2014); the keys are a BLAKE2b digest of the
-permutation's names and numbers.
-
-Laws. Every index occurs exactly once. Any value can be computed without the others, so memory is bounded by
-the number of positions per call. Integer arithmetic only: the same key gives the same order on every machine
-and with every version of Python and numpy, which numpy's `Generator.permutation` does not promise.
+Up to 65,536 indices are sorted by a keyed hash; more go through a balanced Feistel network of eight rounds
+over the smallest 4^b values that hold them, again until inside ("cycle walking", Black and Rogaway 2002).
+Integers only, so that a key gives the same order on every machine and with every version of Python and numpy.
 """
 
 import hashlib
@@ -42,18 +35,10 @@ def permutation(size: int, key: Key) -> NDArray[np.int64]:
 
 
 def permuted(positions: NDArray[np.int64], size: int, key: Key) -> NDArray[np.int64]:
-    """The indices at `positions` of the permutation.
-
-    Args:
-        positions: int64 [n], each in [0, size).
-        size: number of permuted indices.
-        key: result of `permutation_key`.
-
-    Returns:
-        int64 [n], each in [0, size); different for different positions.
-    """
+    """The indices, int64 [n], at `positions`, int64 [n], of the permutation; both in [0, size)."""
     if size <= _SMALL:
-        return _sorted_order(size, key)[positions]
+        hashes = scrambled(scrambled(np.arange(size, dtype=np.uint64), key[0]), key[1])
+        return np.argsort(hashes, kind="stable").astype(np.int64)[positions]
     half_bits = ((size - 1).bit_length() + 1) // 2
     values = _network(positions.astype(np.uint64), half_bits, key)
     outside = np.flatnonzero(values >= size)
@@ -61,12 +46,6 @@ def permuted(positions: NDArray[np.int64], size: int, key: Key) -> NDArray[np.in
         values[outside] = _network(values[outside], half_bits, key)
         outside = outside[values[outside] >= size]
     return values.astype(np.int64)
-
-
-def _sorted_order(size: int, key: Key) -> NDArray[np.int64]:
-    """Indices by ascending keyed hash; equal hashes by ascending index."""
-    hashes = scrambled(scrambled(np.arange(size, dtype=np.uint64), key[0]), key[1])
-    return np.argsort(hashes, kind="stable").astype(np.int64)
 
 
 def _network(values: NDArray[np.uint64], half_bits: int, key: Key) -> NDArray[np.uint64]:
@@ -79,7 +58,7 @@ def _network(values: NDArray[np.uint64], half_bits: int, key: Key) -> NDArray[np
 
 
 def scrambled(values: NDArray[np.uint64], round_key: int) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer over `values ^ round_key`: a bijection that mixes all bits."""
+    """SplitMix64's finalizer (Steele et al. 2014) over `values ^ round_key`: a bijection mixing all bits."""
     found = values ^ np.uint64(round_key)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

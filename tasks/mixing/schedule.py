@@ -1,28 +1,21 @@
 """Schedules: the shares of the sources as they change over a run.
 
-The model. Weights are given at points of the run, in steps, tokens or fractions of the run. Between two
-points they hold, or change to the next ones linearly or along half a cosine wave; after the last point they
-hold. A source's warm-up and annealing multiply its weight by a factor that changes between 1 and the given
-one. Weights are first normalized to sum to 1, and the proportions are interpolated.
-
-Laws. At any position the shares sum to 1. A linear change between two points, without warm-up or annealing,
-is exact. Every other change is approximated by `LINES` straight lines, which are the mixture's request: for
-half a cosine they differ from the wave by less than 2 parts in 100,000 of the change.
+Between two points of the run weights hold, or change linearly or along half a cosine; warm-ups and annealings
+multiply a source's weight. Proportions are interpolated, and sum to 1 at any position. Changes other than
+linear ones are approximated by `LINES` lines: half a cosine to within 2 parts in 100,000 of the change.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, TypeAlias
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Curves, Interval, Shares
-from tokmill.tasks.sampling import EXACT
+from tokmill.tasks.mixing.params import Curve, MixParams
+from tokmill.tasks.sampling import EXACT, check_sources, decimal, explicit_weights, raw_weights
 
-Curve: TypeAlias = Literal["linear", "cosine"]
-Change: TypeAlias = Literal["hold", Curve]
 LINES = 256
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 
@@ -38,9 +31,9 @@ class Ramp:
     after: Decimal
     change: Curve  # how the factor changes
 
-    def factor(self, position: Decimal) -> Decimal:
-        """The factor at a position."""
-        if position >= self.stop:
+    def factor(self, position: Decimal, *, after: bool = True) -> Decimal:
+        """The factor at a position; at a jump, the one after or before it."""
+        if position >= self.stop and (after or self.start < self.stop or position > self.stop):
             return self.after
         if position <= self.start:
             return self.before
@@ -50,23 +43,43 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The weights of all sources over a run.
+    """The weights of all sources over a run."""
 
-    Attributes:
-        sources: names of the sources.
-        points: positions, increasing from 0, each with a weight for each source.
-        change: how the weights change from one point to the next.
-        ramps: warm-ups and annealings.
-        relative: whether positions are fractions of the run instead of tokens.
-        described: formats a position in the user's unit, for messages.
-    """
+    params: MixParams  # say how weights change, and in which unit positions are
+    sources: tuple[str, ...]  # names of the sources
+    points: tuple[tuple[Decimal, Shares], ...]  # positions, increasing from 0, each with all weights
+    ramps: tuple[Ramp, ...] = ()  # warm-ups and annealings
 
-    sources: tuple[str, ...]
-    points: tuple[tuple[Decimal, Shares], ...]
-    change: Change = "hold"
-    ramps: tuple[Ramp, ...] = ()
-    relative: bool = True
-    described: Callable[[Decimal], str] = str
+    @classmethod
+    def of(cls, params: MixParams, sizes: Mapping[str, int]) -> "Timeline":
+        """The weights over the run for sources of `sizes` tokens."""
+        if params.schedule_unit == "steps" and params.sequence_length is None:
+            raise MixingError(
+                "mix: schedule_unit='steps' needs sequence_length, tokens per sequence; use e.g. that of "
+                "[pack]"
+            )
+        sources, points = tuple(sizes), []
+        for point in params.schedule:
+            what = f"schedule: the {'weights' if point.weights else 'proportions'} at {point.start:g}"
+            weights = explicit_weights(what, point.given, sizes, MixingError, "mix")
+            points.append((params.place(point.start), tuple(weights.values())))
+        if not points:
+            weights = raw_weights(params, sizes, MixingError, "mix")
+            points.append((Decimal(0), tuple(weights.values())))
+        ramps = []
+        for what, by_source in (("warmup", params.warmup), ("annealing", params.annealing)):
+            check_sources(what, by_source, sources, MixingError, "mix")
+            for source, ramp in by_source.items():
+                ends = (decimal(ramp.factor), Decimal(1))
+                before, after = ends if what == "warmup" else ends[::-1]
+                start, stop = params.place(ramp.start), params.place(ramp.stop)
+                ramps.append(Ramp(sources.index(source), start, stop, before, after, ramp.change))
+        return cls(params, sources, tuple(points), tuple(ramps))
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether positions are fractions of the run instead of tokens."""
+        return self.params.schedule_unit == "fraction"
 
     @property
     def is_constant(self) -> bool:
@@ -77,78 +90,64 @@ class Timeline:
         """Whether each source has a weight at any point."""
         return {source: any(w[k] > 0 for _, w in self.points) for k, source in enumerate(self.sources)}
 
-    def last_place(self, total: Decimal, *, own_unit: bool = False) -> Decimal:
-        """The position of the last change in a run of `total` tokens, in tokens or the timeline's unit."""
-        place = max([start for start, _ in self.points] + [ramp.start for ramp in self.ramps])
-        return place * total if self.relative and not own_unit else place
+    def last_change(self) -> Decimal:
+        """The position of the last change, in the timeline's unit."""
+        return max([start for start, _ in self.points] + [ramp.start for ramp in self.ramps])
 
-    def scaled(self, factors: Mapping[str, Decimal]) -> "Timeline":
-        """The same with each source's weights multiplied, at every point."""
-        by_index = [factors.get(source, Decimal(1)) for source in self.sources]
-        points = tuple(
-            (start, tuple(w * f for w, f in zip(weights, by_index, strict=True)))
-            for start, weights in self.points
-        )
-        return replace(self, points=points)
+    def last_place(self, total: Decimal) -> Decimal:
+        """The same in tokens, in a run of `total` tokens."""
+        return self.last_change() * (total if self.is_relative else 1)
 
     def curves(self, end: Decimal) -> Curves:
         """The shares from the run's first token to token `end`, which is more than 0."""
         with localcontext(EXACT):
-            scale = end if self.relative else Decimal(1)
-            own_end = Decimal(1) if self.relative else end
-            bounds = [bound for bound in self._bounds() if bound < own_end]
+            scale, own_end = (end, Decimal(1)) if self.is_relative else (Decimal(1), end)
+            places = {start for start, _ in self.points}
+            places |= {place for ramp in self.ramps for place in (ramp.start, ramp.stop)}
+            bounds = [*sorted(place for place in places if place < own_end), own_end]
             intervals = [
                 Interval(first * scale, end if last == own_end else last * scale, *shares)
-                for first, last, shares in self._lines([*bounds, own_end])
+                for first, last, shares in self._lines(bounds)
             ]
         return Curves(self.sources, tuple(intervals))
 
-    def _bounds(self) -> list[Decimal]:
-        """Every position at which a change begins or ends, in order."""
-        places = {start for start, _ in self.points}
-        places |= {place for ramp in self.ramps for place in (ramp.start, ramp.stop)}
-        return sorted(places)
-
     def _lines(self, bounds: Sequence[Decimal]) -> Iterator[tuple[Decimal, Decimal, tuple[Shares, Shares]]]:
         for first, last in pairwise(bounds):
-            number = self._number_of_lines(first, last)
+            number = 1 if self._is_straight(first, last) else LINES
             places = [first + (last - first) * k / number for k in range(number)] + [last]
             for start, stop in pairwise(places):
-                yield start, stop, (self.shares(start, after=True), self.shares(stop, after=False))
+                yield start, stop, (self._shares(start, after=True), self._shares(stop, after=False))
 
-    def _number_of_lines(self, first: Decimal, last: Decimal) -> int:
-        ramped = any(ramp.start < last and ramp.stop > first for ramp in self.ramps)
-        factored = any(ramp.factor(first) != 1 for ramp in self.ramps)
-        moving = self.change != "hold" and first < self.points[-1][0]
-        straight = not moving or (self.change == "linear" and not factored)
-        return 1 if straight and not ramped else LINES
+    def _is_straight(self, first: Decimal, last: Decimal) -> bool:
+        if any(ramp.start < last and ramp.stop > first for ramp in self.ramps):
+            return False
+        if self.params.change == "hold" or first >= self.points[-1][0]:
+            return True
+        return self.params.change == "linear" and all(ramp.factor(first) == 1 for ramp in self.ramps)
 
-    def shares(self, position: Decimal, *, after: bool) -> Shares:
+    def _shares(self, position: Decimal, *, after: bool) -> Shares:
         """The shares at a position; at a jump, those after or before it."""
         weights = list(self._proportions(position, after))
         for ramp in self.ramps:
-            weights[ramp.source] *= (
-                ramp.before if position == ramp.start == ramp.stop and not after else (ramp.factor(position))
-            )
+            weights[ramp.source] *= ramp.factor(position, after=after)
         whole = sum(weights)
         if not whole:
             raise MixingError(
-                f"mix: at {self.described(position)} no source has a weight; give one of "
+                f"mix: at {self.params.described(position)} no source has a weight; give one of "
                 f"{', '.join(self.sources)} a weight there"
             )
         return tuple(weight / whole for weight in weights)
 
     def _proportions(self, position: Decimal, after: bool) -> Shares:
         """The proportions interpolated at a position, without ramps."""
-        passed = [
-            k for k, (start, _) in enumerate(self.points) if start < position or (after and start == position)
-        ]
-        index = passed[-1] if passed else 0
-        here = _normal(self.points[index][1])
-        if self.change == "hold" or index + 1 == len(self.points):
+        passed = sum(start < position or (after and start == position) for start, _ in self.points)
+        index = max(0, passed - 1)
+        start, weights = self.points[index]
+        here = _normal(weights)
+        if self.params.change == "hold" or index + 1 == len(self.points):
             return here
-        (start, _), (stop, weights) = self.points[index], self.points[index + 1]
-        moved = _moved((position - start) / (stop - start), self.change)
+        stop, weights = self.points[index + 1]
+        moved = _moved((position - start) / (stop - start), self.params.change)
         return tuple(a + (b - a) * moved for a, b in zip(here, _normal(weights), strict=True))
 
 
@@ -158,13 +157,9 @@ def _normal(weights: Shares) -> Shares:
 
 
 @lru_cache(maxsize=4 * LINES)
-def _moved(passed: Decimal, change: Change) -> Decimal:
-    """Return the part of a change that is done after the part `passed`, in [0, 1], of its time."""
-    return passed if change == "hold" else _CURVES[change](passed)
-
-
-def _half_wave(passed: Decimal) -> Decimal:
-    return (1 - _cosine(_PI * passed)) / 2
+def _moved(passed: Decimal, change: Curve) -> Decimal:
+    """The part of a change, from 0 to 1, that is done after the part `passed` of its time."""
+    return passed if change == "linear" else (1 - _cosine(_PI * passed)) / 2
 
 
 def _cosine(angle: Decimal) -> Decimal:
@@ -176,10 +171,3 @@ def _cosine(angle: Decimal) -> Decimal:
         term = -term * angle * angle / (k * (k - 1))
         total += term
     return total
-
-
-_CURVES: Mapping[Curve, Callable[[Decimal], Decimal]] = {
-    "linear": lambda passed: passed,
-    "cosine": _half_wave,
-}
-"""For each curve, the part of the change that is done after a part of its time: from 0 at 0 to 1 at 1."""

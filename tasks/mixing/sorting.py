@@ -1,12 +1,7 @@
 """Sort more rows than fit in memory: write sorted runs to disk, and merge them while reading.
 
-The model. Rows arrive in blocks and are collected up to `memory_rows`; these are sorted and written to a
-scratch file as one run. Reading merges the runs block by block: memory holds a block of each run, and all
-rows up to the smallest of the blocks' last keys can be yielded. A single partial run stays in memory.
-
-Laws. The output has the same rows as the input. The sort is stable, whatever the memory. Memory: three times
-`memory_rows` while sorting, at most `kept_rows` over all runs while merging. Every row is written and read at
-most once.
+Laws. The sort is stable, whatever the memory, which is three times `memory_rows` while sorting, and at most
+`kept_rows` over all runs while merging. Every row is written and read at most once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +25,11 @@ BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder for sorted runs that do not fit in memory.
+    """A folder for sorted runs that do not fit in memory."""
 
-    Attributes:
-        folder: an existing folder to which nothing else is written.
-        memory_rows: rows to sort in memory at a time.
-        kept_rows: the most sorted rows in memory while they are yielded; more are written to disk even if
-            they are one run.
-    """
-
-    folder: Path
-    memory_rows: int = MEMORY_ROWS
-    kept_rows: int = MEMORY_ROWS
+    folder: Path  # nothing else is written to it
+    memory_rows: int = MEMORY_ROWS  # rows to sort in memory at a time
+    kept_rows: int = MEMORY_ROWS  # the most sorted rows in memory while they are yielded; others are on disk
     _names: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
     def new_file(self) -> Path:
@@ -61,19 +49,15 @@ def scratch_below(out: Path, num_sorters: int) -> Iterator[Scratch]:
 
 
 def sorted_rows(blocks: Iterable[Rows], scratch: Scratch) -> Iterator[Rows]:
-    """Yield all rows by ascending key, in blocks.
-
-    Args:
-        blocks: arrays of one structured dtype with a field "key".
-        scratch: folder for runs.
-    """
+    """Yield the rows of structured arrays by ascending "key", in blocks."""
     runs: list[_Run] = []
     for rows in _gathered(blocks, scratch.memory_rows):
         ordered = _ordered(rows)
         if not runs and len(ordered) < min(scratch.memory_rows, scratch.kept_rows):
             yield from (ordered[at : at + BLOCK] for at in range(0, len(ordered), BLOCK))
             return
-        runs.append(_Run.write(scratch.new_file(), ordered))
+        runs.append(_Run(scratch.new_file(), ordered.dtype, len(ordered)))
+        ordered.tofile(runs[-1].file)
         del rows, ordered
     room = min(scratch.kept_rows, scratch.memory_rows // 4)
     yield from _merged(runs, max(1, room // max(1, len(runs))))
@@ -103,9 +87,8 @@ def _gathered(blocks: Iterable[Rows], size: int) -> Iterator[Rows]:
         raise_if_stopped()
         at = 0
         while at < len(block):
-            part = block[at : at + size - num_held]
-            held.append(part)
-            at, num_held = at + len(part), num_held + len(part)
+            held.append(block[at : at + size - num_held])
+            at, num_held = at + len(held[-1]), num_held + len(held[-1])
             if num_held == size:
                 yield np.concatenate(held)
                 held, num_held = [], 0
@@ -123,30 +106,14 @@ class _Run:
     read: int = 0
     piece: Rows = field(default_factory=lambda: np.empty(0))
 
-    @classmethod
-    def write(cls, file: Path, rows: Rows) -> "_Run":
-        rows.tofile(file)
-        return cls(file, rows.dtype, len(rows))
-
-    @property
-    def is_last(self) -> bool:
-        return self.read == self.num_rows
-
     def refill(self, size: int) -> None:
         """Load the next block of up to `size` rows, unless one is loaded or the run has ended."""
-        if len(self.piece) or self.is_last:
+        if len(self.piece) or self.read == self.num_rows:
             return
-        take = min(size, self.num_rows - self.read)
-        self.piece = np.fromfile(self.file, self.dtype, take, offset=self.read * self.dtype.itemsize)
-        self.read += take
-        if self.is_last:
+        self.piece = np.fromfile(self.file, self.dtype, size, offset=self.read * self.dtype.itemsize)
+        self.read += len(self.piece)
+        if self.read == self.num_rows:
             self.file.unlink()
-
-    def take(self, key: np.uint64, side: Literal["left", "right"]) -> Rows:
-        """Take the rows of the loaded block with keys up to `key` ("right"), or below it ("left")."""
-        at = int(np.searchsorted(self.piece["key"], key, side=side))
-        taken, self.piece = self.piece[:at], self.piece[at:]
-        return taken
 
 
 def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
@@ -157,11 +124,16 @@ def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
         runs = [run for run in runs if len(run.piece)]
         if not runs:
             return
-        open_ends = {place: run.piece["key"][-1] for place, run in enumerate(runs) if not run.is_last}
-        key = min(open_ends.values()) if open_ends else max(run.piece["key"][-1] for run in runs)
+        lasts = [run.piece["key"][-1] for run in runs]
+        open_ends = {k: lasts[k] for k, run in enumerate(runs) if run.read < run.num_rows}
+        key = min(open_ends.values()) if open_ends else max(lasts)
         # The first run that may have more rows of this key must yield them before later runs do.
-        first = next((place for place, last in open_ends.items() if last == key), len(runs))
-        taken = np.concatenate(
-            [run.take(key, "right" if place <= first else "left") for place, run in enumerate(runs)]
-        )
-        yield taken if len(runs) == 1 else _ordered(taken)
+        first = next((k for k, last in open_ends.items() if last == key), len(runs))
+        taken = []
+        for k, run in enumerate(runs):
+            at = int(np.searchsorted(run.piece["key"], key, "right" if k <= first else "left"))
+            taken.append(run.piece[:at])
+            run.piece = run.piece[at:]
+        merged = taken[0] if len(runs) == 1 else _ordered(np.concatenate(taken))
+        del taken  # pieces of runs, which would be kept beside the next ones
+        yield merged

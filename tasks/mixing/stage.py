@@ -1,18 +1,10 @@
 """Mix: plan the documents of each source and their order, on lengths only.
 
-The model. A rule, or a schedule, gives every source a share of the mixture's tokens at every position
-(`tasks.mixing.quotas`). Each source gives whole documents in a seeded order, a new one each epoch, until its
-tokens are nearest to its quota (`tasks.mixing.draw`). The documents are interleaved so that every source
-keeps its share throughout the plan (`tasks.mixing.weave`).
-
 Laws. At every point of the plan a source has given at most one of its own documents more than requested, and
-at most the longest document of any source less. If a source stops short of its request (by less than a
-document; the manifest has the amount and the position), the others may be ahead by as much in addition; and
-by less than a document if its share drops to 0 within one. A source never gives more than `max_repetition`
-times its tokens. No document is repeated before all of its source have been drawn once. The plan depends on
-the parameters and lengths alone, not on the machine. Memory does not grow with the number of documents. The
-accounts include documents that were not drawn. A mixture that misses its request by more than the tolerance
-is rejected or has a warning (`tasks.mixing.misses`).
+at most the longest document of any source less (`tasks.kernels.interleave` has the exceptions); never more
+than `max_repetition` times its tokens. The plan depends on the parameters and lengths alone, not on the
+machine. Memory does not grow with the number of documents. The accounts include documents that were not
+drawn.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +18,9 @@ from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded
-from tokmill.tasks.formats.mixture import (
-    CutDocument,
-    Ledger,
-    MixedSource,
-    MixtureManifest,
-    Plan,
-    ShareTable,
-    write_plan,
-)
-from tokmill.tasks.mixing.draw import Draw, DrawnTotals
+from tokmill.tasks.formats.mixture import CutDocument, Ledger, MixedSource, MixtureManifest, Plan, write_plan
+from tokmill.tasks.mixing.curriculum import Difficulty, ScoreShards, easy_to_hard, paced
+from tokmill.tasks.mixing.draw import Draw, check_epochs, shuffled
 from tokmill.tasks.mixing.lengths import (
     NOTHING,
     History,
@@ -44,11 +29,9 @@ from tokmill.tasks.mixing.lengths import (
     source_lengths,
     with_consumed,
 )
-from tokmill.tasks.mixing.misses import missed_requests
-from tokmill.tasks.mixing.orders import ScoreShards, orders
 from tokmill.tasks.mixing.params import MixParams
-from tokmill.tasks.mixing.quotas import Asked, Quota, asked
-from tokmill.tasks.mixing.sorting import Scratch, scratch_below
+from tokmill.tasks.mixing.quotas import Settlement, competence_of, missed_requests, settle
+from tokmill.tasks.mixing.sorting import Rows, Scratch, scratch_below
 from tokmill.tasks.mixing.weave import Weaver
 from tokmill.tasks.sampling import proportions, rounded
 
@@ -61,11 +44,11 @@ _MOST_SOURCES = (1 << 16) - 1
 class Planning:
     """A mixture that is being planned: iterate `blocks` once, then use the other methods."""
 
-    params: MixParams  # the parameters
+    params: MixParams
     sources: Mapping[str, SourceLengths]  # document lengths of each source
-    settled: Asked  # the settled request
-    draws: Mapping[str, Draw]  # draws the documents of each source
-    weaver: Weaver  # interleaves them
+    settled: Settlement  # the settled request
+    draws: Mapping[str, Draw]  # what each source gives
+    weaver: Weaver  # interleaves the documents
     standings: Mapping[str, Standing]  # counts of each source's documents before the mixture
 
     @classmethod
@@ -84,19 +67,22 @@ class Planning:
             )
         history = NOTHING if ledger is None else History.of(ledger, sources)
         sources = sources if ledger is None else with_consumed(sources, ledger)
-        standings = {source: found.standing(source) for source, found in sources.items()}
+        standings = {source: Standing.of(source, lengths) for source, lengths in sources.items()}
         sizes = {
-            source: found.num_tokens - standings[source].taken_down[1] for source, found in sources.items()
+            source: lengths.num_tokens - standings[source].taken_down[1]
+            for source, lengths in sources.items()
         }
-        settled = asked(params, sizes, history)
-        found = orders(params, sources, settled, scores or ScoreShards(), standings, scratch)
-        draws = {
-            source: Draw(found[source], quota.stop(splits=params.long_documents == "split"))
-            for source, quota in settled.quotas.items()
-        }
+        settled = settle(params, sizes, history)
+        splits = params.long_documents == "split"
+        draws = {source: quota.draw(splits=splits) for source, quota in settled.quotas.items()}
         num_documents = sum(lengths.num_documents for lengths in sources.values())
-        weaver = Weaver(list(draws.values()), settled, num_documents)
-        return cls(params, sources, settled, draws, weaver, standings)
+        streams = {
+            source: _stream(
+                (params, settled), source, lengths, standings[source].least, draws[source], scores, scratch
+            )
+            for source, lengths in sources.items()
+        }
+        return cls(params, sources, settled, draws, Weaver(streams, settled, num_documents), standings)
 
     @property
     def cuts(self) -> tuple[CutDocument, ...]:
@@ -106,27 +92,23 @@ class Planning:
     @property
     def num_tokens(self) -> int:
         """The tokens that are planned."""
-        return sum(draw.stop.num_tokens for draw in self.draws.values())
+        return sum(draw.given for draw in self.draws.values())
 
     def blocks(self) -> Iterator[Plan]:
-        """The plan, in blocks."""
+        """The plan, in blocks; the first one has the rests of documents that were begun before."""
         if self.cuts:
             yield self._rests()
         yield from self.weaver.blocks()
 
     def _rests(self) -> Plan:
-        """The plan's first rows: the rests of documents that were begun before."""
         for cut in self.cuts:
-            drawn, is_first = self.draws[cut.source].drawn, cut.epoch == 0
-            drawn.num_documents, drawn.num_tokens = drawn.num_documents + 1, drawn.num_tokens + cut.num_tokens
-            drawn.longest = max(drawn.longest, cut.num_tokens)
-            drawn.unique_documents += is_first
-            drawn.unique_tokens += is_first * cut.num_tokens
+            lengths = np.array([cut.num_tokens], dtype=np.uint32)
+            self.draws[cut.source].add(lengths, np.array([cut.epoch == 0]))
         numbers = {source: index for index, source in enumerate(self.sources)}
         shards = {
             (source, shard.digest): index
-            for source, found in self.sources.items()
-            for index, shard in enumerate(found.shards)
+            for source, lengths in self.sources.items()
+            for index, shard in enumerate(lengths.shards)
         }
         return Plan(
             source=np.array([numbers[cut.source] for cut in self.cuts], dtype=np.uint16),
@@ -136,109 +118,110 @@ class Planning:
             num_tokens=np.array([cut.num_tokens for cut in self.cuts], dtype=np.uint32),
         )
 
-    def shares(self) -> ShareTable:
-        """The table of requested and given tokens along the plan."""
-        return self.weaver.shares()
-
     def accounts(self) -> list[Account]:
         """Accounts of every source's documents and tokens."""
-        return [
-            self._account(source, found, unit)
-            for source, found in self.sources.items()
-            for unit in ("documents", "tokens")
-        ]
+        units: tuple[Unit, ...] = ("documents", "tokens")
+        return [self._account(source, unit) for source in self.sources for unit in units]
 
-    def _account(self, source: str, found: SourceLengths, unit: Unit) -> Account:
-        """In + repeated = kept + repeated + left out; a document without tokens can never be drawn.
-
-        Several rests of one document are as many documents here.
-        """
-        drawn, standing = self.draws[source].drawn, self.standings[source]
-        # kept, and not consumed before
+    def _account(self, source: str, unit: Unit) -> Account:
+        """In + repeated = kept + repeated + left out; several rests of one document are as many documents."""
+        lengths, draw, standing = self.sources[source], self.draws[source], self.standings[source]
         rests = [cut for cut in self.cuts if cut.source == source and cut.epoch == 0]
-        begun = len({(cut.digest, cut.document) for cut in rests})
-        further = len(rests) - begun if unit == "documents" else 0
+        further = 0
         if unit == "documents":
-            num_in, empty, rest = found.num_documents, standing.empty, begun
-            kept, again = drawn.unique_documents, drawn.num_documents - drawn.unique_documents
+            begun = len({(cut.digest, cut.document) for cut in rests})
+            further = len(rests) - begun
+            num_in, empty, rest = lengths.num_documents, standing.empty, begun
+            kept, drawn = draw.unique_documents, draw.num_documents
         else:
-            num_in, empty, rest = found.num_tokens, 0, sum(cut.num_tokens for cut in rests)
-            kept, again = drawn.unique_tokens, drawn.num_tokens - drawn.unique_tokens
+            num_in, empty, rest = lengths.num_tokens, 0, sum(cut.num_tokens for cut in rests)
+            kept, drawn = draw.unique_tokens, draw.num_tokens
         consumed, taken_down = (pair[unit == "tokens"] for pair in (standing.consumed, standing.taken_down))
-        became = {"kept": kept, "repeated": again, "dropped:empty": empty}
+        became = {"kept": kept, "repeated": drawn - kept, "dropped:empty": empty}
         if self.settled.history.position or taken_down:
             became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": taken_down}
-        became["dropped:not_drawn"] = (
-            num_in
-            + further
-            - kept
-            - sum(amount for end, amount in became.items() if end.startswith("dropped:"))
-        )
-        added = {"repetition": again} | ({"further_rests": further} if further else {})
+        became["dropped:not_drawn"] = num_in + further + (drawn - kept) - sum(became.values())
+        added = {"repetition": drawn - kept} | ({"further_rests": further} if further else {})
         return Account(source=source, unit=unit, num_in=num_in, added=added, became=became)
-
-    def warnings(self) -> list[str]:
-        """Warnings of missed requests."""
-        given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
-        refused = self.params.on_miss == "fail"
-        return missed_requests(self.params.tolerance, self.settled.quotas, given, refused=refused)
 
     def manifest(self) -> MixtureManifest:
         """The manifest: the request and the resulting mixture."""
-        drawn_by_source = {source: draw.drawn for source, draw in self.draws.items()}
-        shares = proportions({source: Decimal(drawn.num_tokens) for source, drawn in drawn_by_source.items()})
-        ahead, behind, short = (
-            self.weaver.ahead().tolist(),
-            self.weaver.behind().tolist(),
-            self.weaver.short(),
-        )
-        scheduled = bool(self.params.schedule)
+        params, draws, scheduled = self.params, self.draws, bool(self.params.schedule)
+        given = {source: draw.given for source, draw in draws.items()}
+        shares = proportions({source: Decimal(draw.num_tokens) for source, draw in draws.items()})
         return MixtureManifest(
-            method="schedule" if scheduled else self.params.method,
-            temperature=self.params.temperature if self.params.method == "temperature" else None,
-            change=self.params.change if scheduled else None,
-            seed=self.params.seed,
-            num_documents=sum(drawn.num_documents for drawn in drawn_by_source.values()),
-            num_tokens=sum(drawn.num_tokens for drawn in drawn_by_source.values()),
-            long_documents=self.params.long_documents,
-            curriculum=self.params.curriculum is not None,
-            tolerance=self.params.tolerance,
-            warnings=self.warnings(),
-            longest_document_tokens=max(drawn.longest for drawn in drawn_by_source.values()),
+            method="schedule" if scheduled else params.method,
+            temperature=params.temperature if params.method == "temperature" else None,
+            change=params.change if scheduled else None,
+            seed=params.seed,
+            num_documents=sum(draw.num_documents for draw in draws.values()),
+            num_tokens=sum(draw.num_tokens for draw in draws.values()),
+            long_documents=params.long_documents,
+            curriculum=params.curriculum is not None,
+            tolerance=params.tolerance,
+            warnings=missed_requests(
+                params.tolerance, self.settled.quotas, given, refused=params.on_miss == "fail"
+            ),
+            longest_document_tokens=max(draw.longest for draw in draws.values()),
             first_position=self.settled.history.begin,
             first_document_starts=tuple(cut.start for cut in self.cuts),
             sources=[
-                MixedSource(
-                    share=float(shares[source]),
-                    most_ahead_tokens=round(ahead[index], 3),
-                    most_behind_tokens=round(behind[index], 3),
-                    short_tokens=round(short[index][0], 3),
-                    short_from=round(short[index][1]) if short[index][0] else None,
-                    **_given(source, self.sources[source], self.settled.quotas[source], drawn),
-                )
-                for index, (source, drawn) in enumerate(drawn_by_source.items())
+                self._entry(source, float(shares[source]), *figures)
+                for source, figures in zip(draws, self.weaver.deviations(), strict=True)
             ],
         )
 
+    def _entry(
+        self, source: str, share: float, ahead: float, behind: float, short: float, since: float
+    ) -> MixedSource:
+        lengths, quota, draw = self.sources[source], self.settled.quotas[source], self.draws[source]
+        return MixedSource(
+            source=source,
+            num_documents=lengths.num_documents,
+            num_tokens=lengths.num_tokens,
+            requested_share=float(quota.share),
+            quota_tokens=quota.num_tokens,
+            share=share,
+            drawn_documents=draw.num_documents,
+            drawn_tokens=draw.num_tokens,
+            unique_documents=draw.unique_documents,
+            unique_tokens=draw.unique_tokens,
+            epochs=float(rounded(Decimal(draw.num_tokens) / max(1, lengths.num_tokens))),
+            max_repetition=quota.max_repetition,
+            min_epochs=quota.min_epochs,
+            limits=quota.limits,
+            given_before_tokens=quota.given_tokens,
+            most_ahead_tokens=round(ahead, 3),
+            most_behind_tokens=round(behind, 3),
+            short_tokens=round(short, 3),
+            short_from=round(since) if short else None,
+        )
 
-def _given(source: str, found: SourceLengths, quota: Quota, drawn: DrawnTotals) -> dict[str, Scalar]:
-    epochs = Decimal(drawn.num_tokens) / max(1, found.num_tokens)
-    return {
-        "source": source,
-        "num_documents": found.num_documents,
-        "num_tokens": found.num_tokens,
-        "requested_share": float(quota.share),
-        "quota_tokens": quota.num_tokens,
-        "given_before_tokens": quota.given_tokens,
-        "drawn_documents": drawn.num_documents,
-        "drawn_tokens": drawn.num_tokens,
-        "unique_documents": drawn.unique_documents,
-        "unique_tokens": drawn.unique_tokens,
-        "epochs": float(rounded(epochs)),
-        "max_repetition": quota.max_repetition,
-        "min_epochs": quota.min_epochs,
-        "limits": quota.limits,
-    }
+
+def _stream(
+    planned: tuple[MixParams, Settlement],
+    source: str,
+    lengths: SourceLengths,
+    least: int,
+    draw: Draw,
+    scores: ScoreShards | None,
+    scratch: Scratch,
+) -> Iterator[Rows]:
+    """The documents of a source, each of which was consumed at least `least` times, in their order."""
+    params, settled = planned
+    rules, quota = params.curriculum, settled.quotas[source]
+    num_epochs = -(-quota.run_tokens // max(1, lengths.num_tokens))
+    if rules is None or not rules.has(source):
+        check_epochs(source, num_epochs)
+        return draw.taken(shuffled(source, lengths, params.seed, scratch, least))
+    measures = list((scores or ScoreShards()).measures(rules, source))
+    difficulty = Difficulty(source, lengths, measures, params.seed, scratch)
+    if rules.order == "easy_to_hard":
+        check_epochs(source, num_epochs)
+        return easy_to_hard(difficulty, draw, least)
+    check_epochs(source, quota.copies)
+    begin = quota.given_tokens + float(settled.history.shifts(settled.curves)[source])
+    return draw.taken(paced(difficulty, competence_of(rules), settled.curves, quota.copies, begin))
 
 
 def run(
@@ -264,8 +247,8 @@ def run(
                 append(block)
                 planned += int(block.num_tokens.sum())
                 report_progress(planned, planning.num_tokens, "tokens")
-    planning.shares().save(out)
-    planning.settled.curves.table().save(out)
+    planning.weaver.shares().save(out)
+    planning.settled.curves.table.save(out)
     manifest = planning.manifest()
     manifest.save(out)
     return Outcome(metrics=_metrics(manifest), accounts=planning.accounts())

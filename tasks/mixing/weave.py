@@ -4,7 +4,7 @@
 blocks of the plan. Memory: the lanes and a block of the plan, whatever the number of documents.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Plan, ShareTable
 from tokmill.tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, Lanes, weave
-from tokmill.tasks.mixing.draw import Draw, Drawn
-from tokmill.tasks.mixing.quotas import Asked
+from tokmill.tasks.mixing.quotas import Settlement
+from tokmill.tasks.mixing.sorting import Rows
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _ROWS = 1 << 20  # rows in all lanes together, and in a block of the plan
@@ -24,70 +24,65 @@ _DOCUMENT = np.dtype([("shard", "<u4"), ("document", "<u4"), ("epoch", "<u2")])
 class Weaver:
     """Interleaves sources: iterate `blocks` once, then use the other methods."""
 
-    def __init__(self, draws: Sequence[Draw], settled: Asked, num_documents: int) -> None:
-        self._curves, history = settled.curves, settled.history
-        self._streams = [draw.blocks() for draw in draws]
-        self._rests: list[Drawn | None] = [None] * len(draws)
+    def __init__(
+        self, streams: Mapping[str, Iterator[Rows]], settled: Settlement, num_documents: int
+    ) -> None:
+        self._curves, history, number = settled.curves, settled.history, len(streams)
+        self._streams = list(streams.values())
+        self._rests: list[Rows | None] = [None] * number
         self._num_points = min(_POINTS, 1 + num_documents)
-        self._room = max(64, _ROWS // len(draws))
-        self._documents = np.empty(len(draws) * self._room, dtype=_DOCUMENT)
-        self._lanes = _lanes(len(draws), self._room)
+        self._room = max(64, _ROWS // number)
+        self._documents = np.empty(number * self._room, dtype=_DOCUMENT)
+        self._lanes = Lanes.empty(number, self._room)
         self._clock = Clock(np.full(1, float(history.position)), np.zeros(1), np.zeros(1, dtype=np.int64))
         shifts = history.shifts(settled.curves)
         self._lanes.given[:] = [
             quota.given_tokens + float(shifts[source]) for source, quota in settled.quotas.items()
         ]
-        self._asked_in_all = self._requested(np.inf)
-        self._lacking = np.zeros(len(draws))
-        self._stopped = np.full(len(draws), np.inf)
+        self._requested_in_all = self._requested(np.inf)
+        self._lacking = np.zeros(number)
+        self._stopped = np.full(number, np.inf)
         self._points: list[tuple[float, NDArray[np.float64]]] = []
 
     def blocks(self) -> Iterator[Plan]:
         """Yield the plan in blocks of up to a million rows."""
-        curve, places = self._curves.arrays, np.empty(_ROWS, dtype=np.int64)
-        for until in self._ends():
+        end, number, begin = float(self._curves.end), self._num_points, float(self._clock.out[0])
+        places = np.empty(_ROWS, dtype=np.int64)
+        for until in [*(end * k / number for k in range(1, number) if end * k / number > begin), np.inf]:
             chosen = 1
             while chosen or self._fill():
                 raise_if_stopped()
-                chosen = weave(curve, self._lanes, self._clock, until, places)
+                chosen = weave(self._curves.arrays, self._lanes, self._clock, until, places)
                 if chosen:
                     yield self._taken(places[:chosen])
             self._note()
 
     def _note(self) -> None:
         """Record the tokens given so far, unless nothing was given since the last point."""
-        position = self._position
-        if not self._points or self._points[-1][0] != position:
+        if not self._points or self._points[-1][0] != self._position:
             passed_by = np.where(self._lanes.lacking == 0, np.maximum(self._lacking, 0), 0)
-            self._points.append((position, self._lanes.given - passed_by))
+            self._points.append((self._position, self._lanes.given - passed_by))
 
     @property
     def _position(self) -> float:
-        """Tokens of the run given so far."""
-        return float(
-            round(self._clock.out[0] - self._clock.passed[0])
-        )  # skipped tokens are not a whole number
-
-    def _ends(self) -> list[float]:
-        """Positions at which shares are recorded; all remaining documents come after the last one."""
-        end, number = float(self._curves.end), self._num_points
-        points = [end * k / number for k in range(1, number)]
-        return [*(point for point in points if point > self._clock.out[0]), np.inf]
+        """Tokens of the run given so far; those that were skipped are not a whole number."""
+        return float(round(self._clock.out[0] - self._clock.passed[0]))
 
     def _fill(self) -> bool:
         """Put documents into every empty lane; return whether there was one."""
         empty = np.flatnonzero(self._lanes.state == EMPTY).tolist()
         for lane in empty:
-            drawn = self._rests[lane] or next(self._streams[lane], None)
-            if drawn is None:
+            rest = self._rests[lane]
+            rows = next(self._streams[lane], None) if rest is None else rest
+            if rows is None:
                 self._stop(lane)
             else:
-                self._put(lane, drawn)
+                self._put(lane, rows)
         return bool(empty)
 
     def _stop(self, lane: int) -> None:
         """Mark a source as ended; positions at which its missing tokens are due will be skipped."""
-        lacking = self._asked_in_all[lane] - self._lanes.given[lane]
+        lacking = self._requested_in_all[lane] - self._lanes.given[lane]
         self._lacking[lane], self._stopped[lane] = lacking, self._position
         if lacking > 0:
             self._lanes.state[lane], self._lanes.lacking[lane] = SHORT, lacking
@@ -95,14 +90,12 @@ class Weaver:
             self._lanes.state[lane] = OVER
             self._lanes.starts[lane] = self._lanes.finishes[lane] = np.inf
 
-    def _put(self, lane: int, drawn: Drawn) -> None:
-        rest = drawn.cut(self._room, len(drawn))
-        self._rests[lane] = rest if len(rest) else None
-        rows = drawn.rows[: self._room]
+    def _put(self, lane: int, rows: Rows) -> None:
+        self._rests[lane] = rows[self._room :] if len(rows) > self._room else None
+        rows = rows[: self._room]
         places = slice(lane * self._room, lane * self._room + len(rows))
-        self._documents["shard"][places] = rows["shard"]
-        self._documents["document"][places] = rows["document"]
-        self._documents["epoch"][places] = drawn.epochs[: self._room]
+        for name in _DOCUMENT.names or ():
+            self._documents[name][places] = rows[name]
         self._lanes.lengths[places] = rows["num_tokens"]
         self._lanes.waiting[lane], self._lanes.taken[lane] = len(rows), 0
         self._lanes.state[lane] = FRESH
@@ -110,13 +103,9 @@ class Weaver:
     def _taken(self, places: NDArray[np.int64]) -> Plan:
         """The documents at `places` of the lanes."""
         documents = self._documents[places]
-        return Plan(
-            source=(places // self._room).astype(np.uint16),
-            shard=np.ascontiguousarray(documents["shard"]),
-            document=np.ascontiguousarray(documents["document"]),
-            epoch=np.ascontiguousarray(documents["epoch"]),
-            num_tokens=self._lanes.lengths[places],
-        )
+        columns = {name: np.ascontiguousarray(documents[name]) for name in _DOCUMENT.names or ()}
+        source = (places // self._room).astype(np.uint16)
+        return Plan(source=source, num_tokens=self._lanes.lengths[places], **columns)
 
     def shares(self) -> ShareTable:
         """The requested and given tokens of each source, at a thousand points of the run."""
@@ -124,41 +113,17 @@ class Weaver:
         given = np.array([given for _, given in self._points])
         return ShareTable(positions, np.array([self._requested(at) for at in positions.tolist()]), given)
 
-    def ahead(self) -> NDArray[np.float64]:
-        """The most tokens that each source was ahead of the request, at any point of the plan."""
-        return self._lanes.ahead
+    def deviations(self) -> list[list[float]]:
+        """Of each source the most tokens ahead of the request, and behind it, and by how many it stops short.
 
-    def behind(self) -> NDArray[np.float64]:
-        """The most tokens that each source was behind the request, at any point of the plan."""
-        position, given = self._points[-1]
-        return np.maximum(self._lanes.behind, self._requested(position) - given)
-
-    def short(self) -> list[tuple[float, float]]:
-        """For each source, the tokens by which it stopped short of its request, and from which position on.
-
-        Shortfalls below one token count as none: 0 and infinity.
+        The last are 0 if less than one; the fourth number is the position from which on they are missing.
         """
-        short = self._lacking >= 1
-        both = zip(np.where(short, self._lacking, 0.0), np.where(short, self._stopped, np.inf), strict=True)
-        return [(float(lacking), float(position)) for lacking, position in both]
+        position, given = self._points[-1]
+        behind, short = np.maximum(self._lanes.behind, self._requested(position) - given), self._lacking >= 1
+        lacking, since = np.where(short, self._lacking, 0.0), np.where(short, self._stopped, np.inf)
+        deviations: list[list[float]] = np.stack([self._lanes.ahead, behind, lacking, since], axis=1).tolist()
+        return deviations
 
     def _requested(self, position: float) -> NDArray[np.float64]:
         at = min(Decimal(position), self._curves.end)
         return np.array(list(map(float, self._curves.requested(at).values())))
-
-
-def _lanes(number: int, room: int) -> Lanes:
-    """Empty lanes at the beginning of a run."""
-    return Lanes(
-        lengths=np.empty(number * room, dtype=np.uint32),
-        waiting=np.zeros(number, dtype=np.int64),
-        taken=np.zeros(number, dtype=np.int64),
-        state=np.full(number, EMPTY, dtype=np.int64),
-        given=np.zeros(number),
-        lacking=np.zeros(number),
-        starts=np.zeros(number),
-        finishes=np.zeros(number),
-        segments=np.zeros(number, dtype=np.int64),
-        ahead=np.zeros(number),
-        behind=np.zeros(number),
-    )

@@ -203,11 +203,11 @@ class PackParams(PackPlanParams, _WriteParams):
     """How documents become sequences of one length, and the formats to write them in."""
 
     def plan_params(self) -> PackPlanParams:
-        """The parameters of the plan."""
+        """Those of the plan."""
         return PackPlanParams(**_part(self, PackPlanParams))
 
     def shard_params(self, index: int) -> PackShardParams:
-        """The parameters of writing shard `index`."""
+        """Those of writing a shard."""
         return PackShardParams(index=index, **_part(self, _WriteParams))
 
     def plain(self) -> "PackParams":

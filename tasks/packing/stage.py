@@ -1,14 +1,9 @@
 """Pack: turn a mixture's documents into sequences of one length, and keep the documents' bounds.
 
-The model. First the place of every piece of a document is planned, on lengths only
-(`tasks.packing.strategies`). Then every shard of sequences is written separately, in each requested format
-(`tasks.packing.write`). Last, the shards are put together under one manifest. So another format does not
-require planning again, and a crash loses only the shards in progress.
-
-Laws. Per source: tokens in = packed + truncated + dropped. No sequence is longer than `sequence_length`, and
-the rest of a sequence is padding. The sequences are in the mixture's order, at least to within a window, and
-the sources keep their shares along it, which is measured (`tasks.packing.shares`). The bytes depend on the
-plan, and not on the number of workers. `tasks.formats.packed.reader` reads them.
+First the place of every piece of a document is planned, on lengths only; then every shard of sequences is
+written separately, in each format; last, the shards are put together under one manifest. So another format
+requires no other plan. Per source: tokens in = packed + truncated + dropped. The bytes depend on the plan,
+not on workers.
 """
 
 import logging
@@ -20,15 +15,14 @@ from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry, Packing, PackingManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest, Packing, PackingManifest
 from tokmill.tasks.formats.packed.pieces import PackingPlan
-from tokmill.tasks.packing.assemble import assembled
+from tokmill.tasks.packing.accounts import warnings
+from tokmill.tasks.packing.order import long_warnings
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
-from tokmill.tasks.packing.shares import warnings
-from tokmill.tasks.packing.shuffling import long_warnings
-from tokmill.tasks.packing.write import Recipe, write_shard
-from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
+from tokmill.tasks.packing.write import assembled, write_shard
+from tokmill.tasks.store.digest import digest_folder
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.verify import check_files
@@ -45,7 +39,11 @@ def run_plan(
     The digests of the encoded shards are checked here, once; the plan uses the lengths in the mixture.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
-    _check_same_sources(mixed.sources, tokens.sources)
+    if mixed.sources != tokens.sources:
+        raise PackingError(
+            f"pack: the mixture has the sources {', '.join(mixed.sources)}, the encoding "
+            f"{', '.join(tokens.sources)}; pack the encoding that was mixed"
+        )
     _check_digests(tokens, shards)
     manifest = plan_packing(params, mixed, tokens.manifest, out)
     longest = 0 if mixed.manifest.curriculum else mixed.manifest.longest_document_tokens
@@ -57,50 +55,31 @@ def run_plan(
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
 
 
-def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
-    """Reject a mixture whose sources differ from the encoding's."""
-    if list(mixed) != list(encoded):
-        raise PackingError(
-            f"pack: the mixture has the sources {', '.join(mixed)}, the encoding {', '.join(encoded)}; "
-            "pack the encoding that was mixed"
-        )
-
-
 def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
     """Check every encoded shard, and compare its digest with the one in `encoded.json`."""
-    pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]
+    pairs = list(encoded.pair(shards))
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
-        found = pool.map(within_limit(_digest), pairs)
-        for (source, entry, path), digest in zip(pairs, found, strict=True):
+        for (source, entry, path), digest in zip(pairs, pool.map(within_limit(_digest), pairs), strict=True):
             if digest != entry.digest:
-                raise PackingError(_other_digest(source, entry, path, digest))
+                raise PackingError(
+                    f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest "
+                    f"{digest} but was encoded with {entry.digest}; it has been changed or damaged: `tokmill "
+                    "store verify` names the file, and a run with execution.verify='full' sets it aside and "
+                    "encodes it again"
+                )
 
 
 def _digest(pair: tuple[str, ShardEntry, Path]) -> str:
     raise_if_stopped()
     source, entry, folder = pair
-    if (folder / RECORD_FILE).is_file():
-        record = read_record(folder)
-        try:
-            check_files(folder, [folder / file.path for file in record.files])
-        except StoreError as error:
-            raise PackingError(f"pack: shard {entry.index} of source '{source}': {error}") from error
-        return record.content_digest
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
-    return content_digest(
-        FileEntry(
-            path=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, digest=digest_file(file)
-        )
-        for file in files
-    )
-
-
-def _other_digest(source: str, entry: ShardEntry, path: Path, digest: str) -> str:
-    return (
-        f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest {digest} but was "
-        f"encoded with {entry.digest}; it has been changed or damaged: `tokmill store verify` names the "
-        "file, and a run with execution.verify='full' sets it aside and encodes it again"
-    )
+    if not (folder / RECORD_FILE).is_file():
+        return digest_folder(folder)
+    record = read_record(folder)
+    try:
+        check_files(folder, [folder / file.path for file in record.files])
+    except StoreError as error:
+        raise PackingError(f"pack: shard {entry.index} of source '{source}': {error}") from error
+    return record.content_digest
 
 
 def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
@@ -132,51 +111,29 @@ def run_shard(
         raise PackingError(
             f"pack: shard index {params.index} must be below {opened.num_shards}, the plan's number of shards"
         )
-    entry = manifest.shards[params.index].entry
-    recipe = Recipe(
-        manifest,
-        params.formats,
-        _pad_id(params.pad_id, manifest),
-        labels=params.labels,
-    )
-    paths = {
-        (manifest.sources.index(source), entry.index): path
-        for source, entry, path in Encoded.open(encoded).pair(shards)
-    }
-    write_shard(recipe, entry, opened.pieces(params.index), paths, out)
-    _packed_manifest(manifest, recipe, [entry]).save(out)
-    return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
-
-
-def _pad_id(asked: int | None, manifest: PackingManifest) -> int:
-    end = manifest.end_of_document_id
-    pad_id = asked if asked is not None else (end if end is not None else 0)
+    entry, end = manifest.shards[params.index].entry, manifest.end_of_document_id
+    pad_id = params.pad_id if params.pad_id is not None else (end if end is not None else 0)
     if pad_id >= manifest.vocab_size:
         raise PackingError(
             f"pack: pad_id={pad_id} must be below vocab_size={manifest.vocab_size}; use a token of the "
             "vocabulary"
         )
-    return pad_id
-
-
-def _packed_manifest(
-    plan: PackingManifest, recipe: Recipe, shards: Sequence[PackedShardEntry]
-) -> PackedManifest:
-    num_sequences = sum(shard.num_sequences for shard in shards)
-    num_tokens = sum(shard.num_tokens for shard in shards)
-    figures = {
-        "num_sequences": num_sequences,
-        "num_tokens": num_tokens,
-        "num_padding_tokens": num_sequences * plan.sequence_length - num_tokens,
+    shared = {name: getattr(manifest, name) for name in Packing.model_fields}
+    shared |= {
+        "num_sequences": entry.num_sequences,
+        "num_tokens": entry.num_tokens,
+        "num_padding_tokens": entry.num_sequences * manifest.sequence_length - entry.num_tokens,
     }
-    shared = {name: getattr(plan, name) for name in Packing.model_fields} | figures
-    return PackedManifest(
-        **shared,
-        formats=recipe.formats,
-        pad_id=recipe.pad_id,
-        labels=recipe.labels,
-        shards=tuple(shards),
+    packed = PackedManifest(
+        **shared, formats=params.formats, pad_id=pad_id, labels=params.labels, shards=(entry,)
     )
+    paths = {
+        (manifest.sources.index(source), entry.index): path
+        for source, entry, path in Encoded.open(encoded).pair(shards)
+    }
+    write_shard(packed, opened.pieces(params.index), paths, out)
+    packed.save(out)
+    return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
 
 
 def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) -> Outcome:

@@ -1,205 +1,193 @@
-"""Packing strategies: turn blocks of documents, in the mixture's order, into sequences.
+"""Cut documents into pieces, and pack these into sequences. Works on lengths only.
+
+A document of more than `sequence_length` tokens is cut into full pieces and a rest, or truncated to one
+piece, or dropped; every other one stays whole, unless the strategy is `concat`. Rearranging a document
+(`tasks.fim.rearrangement`) adds three tokens per piece; one that would no longer fit is not rearranged. The
+strategies, by blocks of documents:
 
     concat                 documents follow each other without a gap and are cut wherever a sequence ends.
-                           Nothing is lost, and only the last sequence may be padded.
-    greedy                 next fit: a piece goes into the open sequence if it fits, else the sequence is
-                           closed (and padded) and the piece opens the next.
+    greedy                 next fit: a piece goes into the open sequence if it fits, else it opens the next.
     best_fit               takes a window's pieces longest first, and puts each into the sequence that it
                            fills best (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
-    first_fit_decreasing   takes a window's pieces longest first, and puts each into the first sequence
-                           that has room (Johnson 1973, "Near-Optimal Bin Packing Algorithms").
+    first_fit_decreasing   the same into the first sequence that has room (Johnson 1973).
     pad                    every piece is a sequence of its own.
 
-Laws. No sequence holds more than its length. With every strategy but `concat` a document that fits into a
-sequence is in one piece. The pieces of a sequence are in the order of the documents. `concat`, `greedy` and
-`pad` keep the order of the documents, whatever the blocks. A window's sequences come before the next
-window's, in an order in which every source keeps its share (`tasks.packing.pieces`).
-All are functions of the lengths and, for that order, of the sources alone.
+The pieces of a sequence are in the order of the documents, and so are sequences, whatever the blocks; those
+of a window come before the next window's, in an order in which every source keeps its share
+(`tasks.packing.order`).
 """
 
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.packed.manifest import WINDOWED, LongDocuments, Strategy
-from tokmill.tasks.kernels.bin_packing import (
-    Rooms,
-    by_sequence,
-    fit_best,
-    fit_first,
-    lay_out,
-    longest_first,
-    next_fit,
-)
-from tokmill.tasks.packing.pieces import Pieces, UnplacedPieces, cut_documents, lined_up, spread
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS
+from tokmill.tasks.formats.mixture import Plan
+from tokmill.tasks.formats.packed.manifest import LongDocuments, Strategy
+from tokmill.tasks.kernels.bin_packing import Rooms, fit_best, fit_first, next_fit
+from tokmill.tasks.kernels.radix import order_of
+from tokmill.tasks.packing.order import lined_up
+
+_MOST_PIECES = 1 << 20
+SHORTEST_FIM = 16
+"""Pieces of fewer tokens are never rearranged: there is too little to fill in."""
 
 
-class Packer(Protocol):
+def blocks(batches: Iterable[Plan], window: int, sequence_length: int) -> Iterator[Plan]:
+    """Divide a plan into blocks of `window` documents, or fewer if long ones make up a million pieces."""
+    held = Plan.joined([])
+    for batch in batches:
+        held = Plan.joined([held, batch])
+        start = 0
+        while stop := _block_end(held.num_tokens, start, window, sequence_length):
+            yield held.rows(start, stop)
+            start = stop
+        held = held.rows(start, len(held))
+    if len(held):
+        yield held
+
+
+def _block_end(num_tokens: NDArray[np.uint32], start: int, window: int, sequence_length: int) -> int:
+    """The end of the block that begins at `start`; 0 if later documents may belong to it."""
+    counts = -(-num_tokens[start : start + window].astype(np.int64) // sequence_length)
+    size = int(np.searchsorted(np.cumsum(counts), _MOST_PIECES)) + 1
+    whole = size <= len(counts) or len(counts) == window
+    return start + min(size, len(counts)) if whole and len(counts) else 0
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces in order of sequence, then of start, or of the documents while they have no place; [p] each."""
+
+    sequence: NDArray[np.int64]  # number of the sequence, from 0 without gaps
+    start: NDArray[np.int64]  # token of the sequence at which the piece starts
+    length: NDArray[np.int64]  # tokens, including added ones; at least 1
+    document: NDArray[np.int64]  # index of the document
+    document_start: NDArray[np.int64]  # token of the document at which the piece starts
+    fim: NDArray[
+        np.uint8
+    ]  # 0 if the tokens are in the document's order; else a form of `tasks.fim.rearrangement`
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences, up to the last one with a piece."""
+        return int(self.sequence[-1]) + 1 if len(self) else 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all pieces."""
+        return int(self.length.sum())
+
+    @property
+    def document_tokens(self) -> NDArray[np.int64]:
+        """Tokens of the document in each piece: its length less the added tokens."""
+        return self.length - FIM_TOKENS * (self.fim > 0)
+
+    def only(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> "Pieces":
+        """Select pieces by a mask, bool [p], or by indices, in their order."""
+        return Pieces(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+
+
+def cut_documents(
+    lengths: NDArray[np.int64], sequence_length: int, long_documents: LongDocuments, fim: NDArray[np.uint8]
+) -> Pieces:
+    """Cut documents of `lengths`, each at least 1, in the forms `fim`; the pieces' places are 0 yet."""
+    just_fits = (lengths <= sequence_length) & (lengths + FIM_TOKENS > sequence_length)
+    form = np.where(just_fits, 0, fim).astype(np.uint8)
+    room = sequence_length - FIM_TOKENS * (form > 0)
+    counts = -(-lengths // room)
+    if long_documents == "truncate":
+        counts = np.minimum(counts, 1)
+    elif long_documents == "drop":
+        counts = np.where(lengths > sequence_length, 0, counts)
+    document, nth = spread(counts)
+    document_start = nth * room[document]
+    length = np.minimum(lengths[document] - document_start, room[document])
+    form = np.where(length >= SHORTEST_FIM, form[document], 0).astype(np.uint8)
+    nowhere = np.zeros_like(document)
+    return Pieces(nowhere, nowhere, length + FIM_TOKENS * (form > 0), document, document_start, form)
+
+
+def spread(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each index k `counts[k]` times, and the numbers 0, 1, … for each k."""
+    index = np.repeat(np.arange(len(counts)), counts)
+    nth = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return index, nth
+
+
+class Packer:
     """Packs blocks of documents in order; the numbers of sequences continue from block to block."""
 
-    num_closed: int
-    """Number of sequences that no later block adds to."""
-
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """Pack the next documents.
-
-        Args:
-            lengths: int64 [d], tokens of each document, ≥ 1.
-            fim: uint8 [d], the form of each document; 0 if it is not rearranged.
-            sources: uint16 [d], the source of each document; decides the order of sequences within a window.
-        """
-        ...
-
-
-def packer(strategy: Strategy, sequence_length: int, long_documents: LongDocuments = "split") -> Packer:
-    """A new packer; `concat` ignores `long_documents`."""
-    if strategy == "concat":
-        return Concat(sequence_length)
-    if strategy in WINDOWED:
-        return Fit(sequence_length, long_documents, best=strategy == "best_fit")
-    if strategy == "greedy":
-        return Greedy(sequence_length, long_documents)
-    return Pad(sequence_length, long_documents)
-
-
-class Concat:
-    """Joins documents end to end and cuts at every multiple of the sequence length."""
-
-    def __init__(self, sequence_length: int) -> None:
+    def __init__(
+        self, strategy: Strategy, sequence_length: int, long_documents: LongDocuments = "split"
+    ) -> None:
+        self._strategy = strategy
         self._length = sequence_length
-        self._position = 0
-        self.num_closed = 0
+        self._long_documents = long_documents
+        self._used = 0  # tokens in the open sequence
+        self.num_closed = 0  # sequences that no later block adds to
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """Pack the next documents; `fim` must be zeros, since cuts can be anywhere."""
-        ends = self._position + np.cumsum(lengths)
+        """Pack the next documents, of lengths ≥ 1, in these forms; a window is ordered by its sources."""
+        if self._strategy == "concat":
+            return self._joined(lengths, fim)
+        cut = cut_documents(lengths, self._length, self._long_documents, fim)
+        if self._strategy == "pad":
+            sequence = self.num_closed + np.arange(len(cut))
+            self.num_closed += len(cut)
+            return replace(cut, sequence=sequence)
+        if self._strategy == "greedy":
+            bins, starts = np.empty_like(cut.length), np.empty_like(cut.length)
+            self._used = next_fit(cut.length, self._length, self._used, bins, starts)
+            sequence = bins + self.num_closed
+            self.num_closed = int(sequence[-1]) if len(sequence) else self.num_closed
+            return replace(cut, sequence=sequence, start=starts)
+        bins = fit(cut.length, self._length, best=self._strategy == "best_fit")
+        ranks = lined_up(cut.length, bins, sources[cut.document].astype(np.int64), self._length)
+        pieces = _laid_out(replace(cut, sequence=self.num_closed + ranks[bins]))
+        self.num_closed = max(self.num_closed, pieces.num_sequences)
+        return pieces
+
+    def _joined(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
+        """Join documents end to end and cut at every multiple of the sequence length."""
+        position = self.num_closed * self._length + self._used
+        ends = position + np.cumsum(lengths)
         begins = ends - lengths
         first = begins // self._length
         document, nth = spread((ends - 1) // self._length - first + 1)
         sequence = first[document] + nth
         begin = np.maximum(begins[document], sequence * self._length)
         end = np.minimum(ends[document], (sequence + 1) * self._length)
-        self._position = int(ends[-1]) if len(ends) else self._position
-        self.num_closed = self._position // self._length
-        return Pieces(
-            sequence,
-            begin - sequence * self._length,
-            end - begin,
-            document,
-            begin - begins[document],
-            fim[document],
-        )
+        self.num_closed, self._used = divmod(int(ends[-1]) if len(ends) else position, self._length)
+        start, document_start = begin - sequence * self._length, begin - begins[document]
+        return Pieces(sequence, start, end - begin, document, document_start, fim[document])
 
 
-class Greedy:
-    """Next fit; the last sequence stays open for the next block."""
+def fit(lengths: NDArray[np.int64], capacity: int, *, best: bool) -> NDArray[np.int64]:
+    """Assign pieces to bins, longest first, each to the one with the least room that holds it, or the first.
 
-    def __init__(self, sequence_length: int, long_documents: LongDocuments) -> None:
-        self._length = sequence_length
-        self._long_documents = long_documents
-        self._used = 0
-        self.num_closed = 0
-
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """Pack the next documents."""
-        cut = cut_documents(lengths, self._length, self._long_documents, fim)
-        bins, starts = np.empty_like(cut.length), np.empty_like(cut.length)
-        self._used = next_fit(cut.length, self._length, self._used, bins, starts)
-        sequence = bins + self.num_closed
-        self.num_closed = int(sequence[-1]) if len(sequence) else self.num_closed
-        return cut.placed(sequence, starts)
-
-
-class Pad:
-    """Every piece is a sequence of its own."""
-
-    def __init__(self, sequence_length: int, long_documents: LongDocuments) -> None:
-        self._length = sequence_length
-        self._long_documents = long_documents
-        self.num_closed = 0
-
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """Pack the next documents."""
-        cut = cut_documents(lengths, self._length, self._long_documents, fim)
-        sequence = self.num_closed + np.arange(len(cut.length))
-        self.num_closed += len(sequence)
-        return cut.placed(sequence, np.zeros_like(sequence))
-
-
-class Fit:
-    """Best fit or first fit over one block at a time, longest piece first."""
-
-    def __init__(self, sequence_length: int, long_documents: LongDocuments, *, best: bool) -> None:
-        self._length = sequence_length
-        self._long_documents = long_documents
-        self._best = best
-        self.num_closed = 0
-
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """Pack the next documents."""
-        cut = cut_documents(lengths, self._length, self._long_documents, fim)
-        fit = best_fit if self._best else first_fit_decreasing
-        bins = fit(cut.length, self._length)
-        ranks = lined_up(cut, bins, sources[cut.document].astype(np.int64), self._length)
-        pieces = _laid_out(cut, bins, ranks, self.num_closed)
-        self.num_closed = max(self.num_closed, pieces.num_sequences)
-        return pieces
-
-
-def best_fit(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Assign pieces to bins, longest first, each to the bin with the least room that holds it.
-
-    Args:
-        lengths: int64 [n], each in [1, capacity].
-        capacity: tokens per bin.
-
-    Returns:
-        int64 [n], the bin of each piece, numbered from 0 in the order in which they are opened.
-
-    Ties: equally long pieces are taken in order; of bins with equal room, the last one to reach this room is
-    used, which does not affect how full the bins become. O(n + capacity) time and memory. Source: Ding et al.
-    2024, "Fewer Truncations Improve Language Modeling", Algorithm 1.
+    Returns the bin of each piece, [n], numbered from 0 in the order in which they are opened. Equally long
+    pieces are taken in order; of bins with equal room the last one to reach it is used, which does not affect
+    how full the bins become. O(n + capacity) time and memory, or O(n log n).
     """
+    order = order_of((capacity - lengths).astype(np.uint64)).astype(np.int64)
     bins = np.empty(len(lengths), dtype=np.int64)
-    fit_best(lengths, _longest_first(lengths, capacity), capacity, _rooms(len(lengths), capacity), bins)
+    if best:
+        fit_best(lengths, order, capacity, Rooms.empty(len(lengths), capacity), bins)
+    else:
+        size = 1 << max(len(lengths) - 1, 0).bit_length()
+        fit_first(lengths, order, np.full(2 * size, capacity, dtype=np.int32), bins)
     return bins
 
 
-def first_fit_decreasing(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Assign pieces to bins, longest first, each to the bin of the lowest number that has room for it.
-
-    Arguments and result as in `best_fit`. O(n log n + capacity) time.
-    """
-    size = 1 << max(len(lengths) - 1, 0).bit_length()
-    tree = np.full(2 * size, capacity, dtype=np.int32)
-    bins = np.empty(len(lengths), dtype=np.int64)
-    fit_first(lengths, _longest_first(lengths, capacity), tree, bins)
-    return bins
-
-
-def _longest_first(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    order = np.empty(len(lengths), dtype=np.int64)
-    longest_first(lengths, np.zeros(capacity + 2, dtype=np.int64), order)
-    return order
-
-
-def _rooms(num_pieces: int, capacity: int) -> Rooms:
-    """An empty set of bins."""
-    sizes = [-(-(capacity + 1) // 64)]
-    while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] // 64))
-    return Rooms(
-        newest=np.full(capacity + 1, -1, dtype=np.int32),
-        before=np.full(num_pieces, -1, dtype=np.int32),
-        bits=np.zeros(sum(sizes), dtype=np.uint64),
-        levels=np.cumsum([0, *sizes], dtype=np.int64),
-    )
-
-
-def _laid_out(cut: UnplacedPieces, bins: NDArray[np.int64], ranks: NDArray[np.int64], first: int) -> Pieces:
-    """The pieces in sequences from number `first` on, by the bins' ranks; pieces keep their order."""
-    sequence, start, order = (np.empty_like(bins) for _ in range(3))
-    lay_out(bins, cut.length, ranks, np.zeros(len(ranks), dtype=np.int64), sequence, start)
-    by_sequence(sequence, np.zeros(len(ranks) + 1, dtype=np.int64), order)
-    return cut.placed(sequence + first, start).only(order)
+def _laid_out(pieces: Pieces) -> Pieces:
+    """The pieces ordered by sequence and laid end to end in it; those of a sequence keep their order."""
+    ordered = pieces.only(order_of(pieces.sequence.astype(np.uint64)).astype(np.int64))
+    begins = np.cumsum(ordered.length) - ordered.length
+    opens = np.diff(ordered.sequence, prepend=-1) > 0
+    return replace(ordered, start=begins - np.maximum.accumulate(np.where(opens, begins, 0)))

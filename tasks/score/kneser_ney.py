@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.kernels.surprisal import TrigramModel
+from tokmill.tasks.kernels.scoring import TrigramModel
 
 _MOST_BITS = 21  # three ids in 63 bits
 Keys = NDArray[np.uint64]

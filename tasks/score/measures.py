@@ -7,7 +7,7 @@ requested number of tokens.
 
 Trigram models on disk: one per half of a corpus, to score the documents of the other half.
 
-    <fold>-<name>.npy   the arrays of `tasks.kernels.surprisal.TrigramModel`, for fold 0 and 1
+    <fold>-<name>.npy   the arrays of `tasks.kernels.scoring.TrigramModel`, for fold 0 and 1
     model.json          `ModelManifest`
 
 Model k was trained on documents of fold k, and scores those of fold 1 - k.
@@ -32,8 +32,17 @@ from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import Manifest
-from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
-from tokmill.tasks.kernels.surprisal import TrigramModel, surprisals
+from tokmill.tasks.kernels.scoring import (
+    BROKEN,
+    PLAIN,
+    SYMBOL,
+    Documents,
+    TrigramModel,
+    measure_noise,
+    new_noise,
+    new_room,
+    surprisals,
+)
 from tokmill.tasks.mixing.permutation import permutation_key, scrambled
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.kernels.encoding import gather_tokens
@@ -193,7 +202,7 @@ _NUM_CODE_POINTS = 0x110000
 def noise_of(
     tokenizer: "Tokenizer", shard: EncodedShard, end_id: int | None
 ) -> dict[str, NDArray[np.float32]]:
-    """Measure the documents of a shard; `tasks.kernels.noise` defines the measures.
+    """Measure the documents of a shard; `tasks.kernels.scoring` defines the measures.
 
     Returns:
         For each measure, float32 [d].

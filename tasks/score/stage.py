@@ -1,6 +1,6 @@
 """Score: measure the difficulty of each document, for a curriculum; costly, so the scores are artifacts.
 
-`score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.noise`).
+`score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.scoring`).
 `score_column` reads a numeric column of the source's files. Both write one value (noise: four) per document
 of the encoded shard, in order. `fit_trigrams` trains two small models on the encoded corpus, and
 `score_perplexity` scores each document by the model that was not trained on it (`tasks.score.measures`).

@@ -39,7 +39,7 @@ from tokmill.tasks.formats.packed.shard_format import (
     write_sequences,
 )
 from tokmill.tasks.kernels.documents import gather
-from tokmill.tasks.packing.assemble import link
+from tokmill.tasks.packing.write import link
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.tracing.places import DocumentSet, places_of

@@ -10,10 +10,10 @@ import pytest
 
 from tests.test_flows.corpora import InProcess
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedFormat
 from tokmill.tasks.formats.packed.masks import varlen
 from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 
 # Their warnings are about their own dependencies.
 pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]

@@ -26,7 +26,7 @@ from tokmill.flows.profile import load_profile
 from tokmill.tasks.audit.stage import TABLES
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.mixing.params import MixParams
-from tokmill.tasks.mixing.quotas import asked
+from tokmill.tasks.mixing.quotas import settle
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "library.md"
@@ -211,13 +211,13 @@ def test_the_other_profiles_of_the_guide_to_mixing_are_feasible_and_its_table_is
     for text in others:
         (tmp_path / "own.toml").write_text(f"{sources}{text}", encoding="utf-8")
         params = load_profile(tmp_path / "own.toml").mix_params()
-        asked(params, dict.fromkeys(["code", "papers", "web"], 10**12))
+        settle(params, dict.fromkeys(["code", "papers", "web"], 10**12))
     row = r"^\| (`(?:method|weights|proportions) =.*?) \| .*? \| (.*% \| [\d,]+) \|$"
     rows = re.findall(row, text_of("mixing"), re.MULTILINE)
     assert len(rows) == 5
     for rule, shown in rows:
         given = tomllib.loads("\n".join(re.findall(r"`(.*?)`", rule)))
-        quotas = asked(MixParams(**given), {"latin": 8804, "cyrillic": 3443, "cjk": 5150}).quotas.values()
+        quotas = settle(MixParams(**given), {"latin": 8804, "cyrillic": 3443, "cjk": 5150}).quotas.values()
         shares = [f"{float(quota.share):.1%}".replace("%", " %") for quota in quotas]
         assert " | ".join([*shares, f"{sum(quota.num_tokens for quota in quotas):,}"]) == shown
 

@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 from tokmill.tasks.core.errors import TaskError
-from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.packing.export import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 
 FORMATS = get_args(PackedFormat)

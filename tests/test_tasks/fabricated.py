@@ -16,9 +16,8 @@ from tokmill.tasks.formats.encoded import (
     token_dtype,
 )
 from tokmill.tasks.mixing.stage import MIX, MixParams
-from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
-from tokmill.tasks.packing.strategies import packer
+from tokmill.tasks.packing.strategies import Packer, Pieces
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_folder
 
@@ -160,7 +159,7 @@ def published(packed, root, kind="packed"):
 def packed_by(strategy, lengths, capacity, long_documents="split", sizes=None, sources=None):
     """The pieces of all documents, packed in blocks of these sizes (in one, if not given)."""
     of = np.array(np.zeros(len(lengths)) if sources is None else sources, dtype=np.uint16)
-    packing, start, parts = packer(strategy, capacity, long_documents), 0, []
+    packing, start, parts = Packer(strategy, capacity, long_documents), 0, []
     for size in sizes or [len(lengths)]:
         block = np.array(lengths[start : start + size], dtype=np.int64)
         part = packing.pack(block, np.zeros(len(block), dtype=np.uint8), of[start : start + size])

@@ -35,7 +35,6 @@ from tokmill.tasks.card.stage import CardParams, TokenizerCardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
 from tokmill.tasks.count.stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, HoldoutParams, NoParams
@@ -43,6 +42,7 @@ from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.params import CurriculumParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.score.stage import SCORE_COLUMN, ColumnParams
 from tokmill.tasks.store import Store

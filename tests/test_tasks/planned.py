@@ -9,8 +9,8 @@ import pytest
 
 from tokmill.tasks.formats.encoded import components_of, write_scores
 from tokmill.tasks.formats.mixture import Plan
+from tokmill.tasks.mixing.curriculum import ScoreShards
 from tokmill.tasks.mixing.lengths import SourceLengths
-from tokmill.tasks.mixing.orders import ScoreShards
 from tokmill.tasks.mixing.sorting import Scratch
 from tokmill.tasks.mixing.stage import MixParams, Planning
 
@@ -50,7 +50,7 @@ class Planned:
             self.plan = Plan.joined(list(planning.blocks()))
         self.manifest = planning.manifest()
         self.accounts = planning.accounts()
-        self.shares = planning.shares()
+        self.shares = planning.weaver.shares()
         self.curves = planning.settled.curves
 
     @property

@@ -23,7 +23,6 @@ from tokmill.tasks.formats.text.documents import (
     without_invalid_utf8,
 )
 from tokmill.tasks.formats.text.shards import batched, document_hashes
-from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.kernels.text_size import text_size
 
 WORD = (1 << 64) - 1
@@ -54,18 +53,6 @@ def test_documents_are_hashed_word_by_word(documents: list[bytes]) -> None:
     assert document_hashes(piece.data, piece.offsets).tolist() == [hashed(one) for one in documents]
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8))
-def test_pieces_are_copied_to_their_places(pieces: list[tuple[int, int]]) -> None:
-    data = np.arange(100, dtype=np.uint8)
-    starts, lengths = np.array(pieces, dtype=np.int64).reshape(-1, 2).T.copy()
-    places = np.cumsum(lengths) - lengths
-    out = np.empty(lengths.sum(), dtype=np.uint8)
-
-    gather(data, starts, lengths, places, out)
-
-    assert out.tolist() == [byte for start, length in pieces for byte in range(start, start + length)]
-
-
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(5, np.uint16), (70_000, np.uint32)])
 def test_ids_are_counted_and_ids_beyond_the_vocabulary_refused(
     tmp_path: Path, vocab_size: int, dtype: type[np.generic]
@@ -88,6 +75,10 @@ def test_the_kernels_run_as_plain_python(checkout: Path) -> None:
         "test_document_kernels.py::test_ids_are_counted_and_ids_beyond_the_vocabulary_refused",
         "test_document_kernels.py::test_documents_are_hashed_word_by_word",
         "test_document_kernels.py::test_by_hand",
+        "test_mixing_curricula.py::test_what_is_eligible_and_what_is_drawn_by_hand",
+        "test_packing_strategies.py::test_sequences_of_a_window_are_in_the_order_of_their_places",
+        "test_loading.py::TestBatches::test_wide_vocabularies",
+        "test_loading.py::TestBatches::test_hold_what_the_reader_gives",
         "test_readers_jsonl.py::test_documents_by_hand",
         "test_readers_jsonl.py::test_a_bad_line_is_reported_and_the_others_are_kept",
     ]

@@ -4,9 +4,8 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.test_tasks.fabricated import write_documents
 from tokmill import tokenizer
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.stage import run as audit
@@ -14,24 +13,17 @@ from tokmill.tasks.audit.text import AuditShardParams
 from tokmill.tasks.audit.text import run as audit_shard
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
-from tokmill.tasks.encode.encoding import Additions, encode_batches, keep_documents
+from tokmill.tasks.encode.encoding import Additions, encode_batches
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
-from tokmill.tasks.fim.characters import TextFim
+from tokmill.tasks.fim.rearrangement import TextFim
 from tokmill.tasks.formats.encoded import (
     Encoded,
-    EncodedManifest,
     EncodedShard,
-    EncodedStatistics,
-    ShardEntry,
-    SourceEntry,
-    token_dtype,
 )
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.usage.stage import USAGE, UsageParams
-from tokmill.tasks.usage.stage import run as usage
-from tokmill.tasks.usage.summary import read_summary
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 
@@ -81,6 +73,8 @@ def test_the_manifest_lists_the_shards_of_each_source(encoded):
     kept = [text for text in DOCUMENTS["en"] if text]
     documents = [found["en"].document(k).tolist() for k in range(found["en"].num_documents)]
     assert documents == [[*tok.encode(text), 261] for text in kept]
+    with pytest.raises(StoreError, match="1 shard directories were given and the manifest lists 2"):
+        list(manifest.pair(made["shards"][:1]))
     assert found["en"].ordinals.tolist() == [0, 2, 3]
 
 
@@ -131,25 +125,6 @@ def audited(tmp_path, text_corpus, published):
     out.mkdir()
     audit(AuditParams(), out=out, tokenizer=published, corpus=corpus.path, texts=texts)
     return out
-
-
-def test_use_is_counted_in_what_was_encoded(tmp_path, encoded, audited):
-    _, made = encoded()
-    out = tmp_path / "usage"
-    out.mkdir()
-    del made["corpus"]
-    outcome = usage(UsageParams(), out=out, audit=audited, **made)
-    summary = read_summary(out)
-    tok = open_tokenizer(made["tokenizer"])
-    texts = [text for texts in DOCUMENTS.values() for text in texts]
-    num_text_tokens = sum(len(tok.encode(text)) for text in texts)
-    num_bytes = sum(len(text.encode()) for text in texts)
-    assert summary.overall.num_tokens == num_text_tokens + 4
-    assert outcome.metrics["bytes_per_token"] == summary.overall.bytes_per_token
-    assert summary.overall.bytes_per_token == round(num_bytes / num_text_tokens, 6)
-    used = {token for text in texts for token in tok.encode(text)}
-    assert summary.num_never_encoded_tokens == 261 - len(used)
-    assert (out / "summary.md").read_text("utf-8").startswith("# Use of the vocabulary")
 
 
 def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published, audited):
@@ -210,41 +185,36 @@ def documents(shard):
     return [shard.document(k).tolist() for k in range(shard.num_documents)]
 
 
-def test_each_document_is_its_own_encoding_and_the_end_token(tmp_path):
-    shard = encoded_shard(tmp_path / "s")
-    kept = [text for text in TEXTS if text]
-    assert documents(shard) == [[*trained().encode(text, as_text=True), END_ID] for text in kept]
-    assert shard.ordinals.tolist() == [0, 20, 30, 40, 50, 60]
+@pytest.mark.parametrize("begin_id", [None, 7])
+@pytest.mark.parametrize("end_id", [None, END_ID])
+@pytest.mark.parametrize("min_tokens", [1, 5])
+def test_each_document_is_its_own_encoding_between_its_boundaries(tmp_path, begin_id, end_id, min_tokens):
+    shard = encoded_shard(
+        tmp_path / "s", min_tokens=min_tokens, end_id=end_id, additions=Additions(begin_id=begin_id)
+    )
+    encoded = {text: trained().encode(text, as_text=True) for text in TEXTS}
+    kept = [text for text in TEXTS if len(encoded[text]) >= min_tokens]
+    dropped = [text for text in TEXTS if text not in kept]
+    around = [[token] if token is not None else [] for token in (begin_id, end_id)]
+    assert documents(shard) == [[*around[0], *encoded[text], *around[1]] for text in kept]
+    assert shard.ordinals.tolist() == [10 * TEXTS.index(text) for text in kept]
     assert shard.tokens.dtype == np.uint16
     assert shard.token_counts.tolist() == np.bincount(shard.tokens, minlength=280).tolist()
-
-
-def test_a_begin_token_stands_before_each_document(tmp_path):
-    shard = encoded_shard(tmp_path / "s", additions=Additions(begin_id=7))
-    plain = encoded_shard(tmp_path / "p")
-    assert documents(shard) == [[7, *tokens] for tokens in documents(plain)]
     statistics = shard.statistics
-    assert (statistics.num_begin_tokens, statistics.num_end_tokens) == (6, 6)
-    assert statistics.num_text_tokens == plain.statistics.num_text_tokens
-
-
-def test_statistics_are_of_the_kept_text_and_of_what_was_dropped(tmp_path):
-    statistics = encoded_shard(tmp_path / "s", min_tokens=5).statistics
-    lengths = {text: len(trained().encode(text, as_text=True)) for text in TEXTS}
-    kept = [text for text in TEXTS if lengths[text] >= 5]
-    dropped = [text for text in TEXTS if lengths[text] < 5]
-    assert len(dropped) >= 3
-    assert statistics.num_documents == statistics.num_end_tokens == len(kept)
-    assert statistics.num_tokens == sum(lengths[text] + 1 for text in kept)
+    assert statistics.num_documents == len(kept)
+    assert (statistics.num_begin_tokens, statistics.num_end_tokens) == tuple(
+        len(kept) * len(tokens) for tokens in around
+    )
+    assert statistics.num_text_tokens == sum(len(encoded[text]) for text in kept)
     assert statistics.num_bytes == sum(len(text.encode()) for text in kept)
     assert statistics.num_chars == sum(len(text) for text in kept)
     assert statistics.num_words == sum(len(text.split()) for text in kept)
     assert statistics.num_dropped_documents == len(dropped)
-    assert statistics.num_dropped_tokens == sum(lengths[text] for text in dropped)
+    assert statistics.num_dropped_tokens == sum(len(encoded[text]) for text in dropped)
     assert statistics.num_dropped_bytes == sum(len(text.encode()) for text in dropped)
 
 
-@pytest.mark.parametrize("num_each", [1, 2, 7])
+@pytest.mark.parametrize("num_each", [1, 7])
 def test_batches_do_not_change_a_byte(tmp_path, num_each):
     encoded_shard(tmp_path / "one", num_each=3)
     encoded_shard(tmp_path / "two", num_each=num_each)
@@ -262,22 +232,6 @@ def test_special_tokens_in_text_are_text_or_themselves_or_an_error(tmp_path):
     texts = ["plain", "猫", f"猫 {END}"]
     with pytest.raises(SpecialTokenError, match=r"document 20 holds .* '<\|endoftext\|>' at byte 4;"):
         encoded_shard(tmp_path / "raise", texts, special_tokens_in_text="raise")
-
-
-@given(
-    documents=st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8),
-    min_tokens=st.integers(1, 4),
-    end_id=st.one_of(st.none(), st.just(9)),
-)
-def test_keeping_documents_equals_doing_it_one_by_one(documents, min_tokens, end_id):
-    lengths = np.array([len(document) for document in documents], dtype=np.int64)
-    tokens = np.array([token for document in documents for token in document], dtype=np.uint16)
-    kept, offsets = keep_documents(tokens, lengths, lengths >= min_tokens, None, end_id)
-    end = [] if end_id is None else [end_id]
-    expected = [document + end for document in documents if len(document) >= min_tokens]
-    assert kept.tolist() == [token for document in expected for token in document]
-    assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
-    assert kept.dtype == np.uint16
 
 
 @pytest.mark.parametrize("fim", [None, TextFim(1.0, 0.5, (1, 2, 3), 0)])
@@ -303,32 +257,6 @@ def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_nam
         )
 
 
-def write_shard(path, documents, vocab_size=8):
-    path.mkdir()
-    tokens = np.array([token for document in documents for token in document], dtype=np.uint16)
-    np.save(path / "tokens.npy", tokens)
-    np.save(path / "offsets.npy", np.cumsum([0, *map(len, documents)], dtype=np.int64))
-    np.save(path / "ordinals.npy", np.arange(len(documents), dtype=np.int64))
-    np.save(path / "token_counts.npy", np.bincount(tokens, minlength=vocab_size).astype(np.uint64))
-    statistics = EncodedStatistics(num_documents=len(documents), num_tokens=len(tokens))
-    (path / "statistics.json").write_text(statistics.model_dump_json())
-    return path
-
-
-def manifest(**shards):
-    entries = [
-        SourceEntry(
-            source=name,
-            statistics=EncodedStatistics(),
-            shards=[ShardEntry(index=i, digest="", num_documents=0, num_tokens=0) for i in range(num_shards)],
-        )
-        for name, num_shards in shards.items()
-    ]
-    return EncodedManifest(
-        tokenizer="", dtype="uint16", vocab_size=8, end_of_document_id=None, sources=entries
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -338,36 +266,8 @@ def manifest(**shards):
     ],
 )
 def test_a_file_that_disagrees_is_refused_when_it_is_used(tmp_path, name, values, message):
-    path = write_shard(tmp_path / "s", [[5, 1], [7]])
-    np.save(path / f"{name}.npy", values)
-    shard = EncodedShard.open(path)
+    write_documents(tmp_path, [[5, 1], [7]], 8)
+    np.save(tmp_path / f"{name}.npy", values)
+    shard = EncodedShard.open(tmp_path)
     with pytest.raises(StoreError, match=message):
         getattr(shard, name)
-
-
-def test_who_needs_lengths_alone_does_not_need_the_tokens(tmp_path):
-    path = write_shard(tmp_path / "s", [[5, 1], [7]])
-    (path / "tokens.npy").unlink()
-    shard = EncodedShard.open(path)
-    assert (shard.num_tokens, shard.offsets.tolist(), shard.ordinals.tolist()) == (3, [0, 2, 3], [0, 1])
-    with pytest.raises(StoreError, match=r"tokens\.npy"):
-        shard.document(0)
-
-
-def test_pairs_follow_the_manifest(tmp_path):
-    (tmp_path / "encoded.json").write_text(manifest(b=2, a=1).model_dump_json())
-    encoded = Encoded.open(tmp_path)
-    paths = [tmp_path / name for name in ("x", "y", "z")]
-    assert encoded.sources == ["b", "a"]
-    assert [(source, entry.index, path.name) for source, entry, path in encoded.pair(paths)] == [
-        ("b", 0, "x"),
-        ("b", 1, "y"),
-        ("a", 0, "z"),
-    ]
-    with pytest.raises(StoreError, match="2 shard directories were given and the manifest lists 3"):
-        list(encoded.pair(paths[:2]))
-
-
-@pytest.mark.parametrize(("vocab_size", "dtype"), [(1, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
-def test_the_width_follows_the_vocabulary(vocab_size, dtype):
-    assert token_dtype(vocab_size) == dtype

@@ -11,9 +11,9 @@ from tests.test_tasks.traced_line import traced_line
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.core.stage import Request
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading import Field, PackedDataset, Remainder
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import listed
@@ -65,7 +65,10 @@ def line(tmp_path_factory):
 
 
 def test_a_name_is_looked_up_in_the_store_of_the_environment(line, monkeypatch):
+    by_folder = tokenizer.load(line.store.path(line.store.resolve("tokenizer/line")))
+    assert tokenizer.load("tokenizer/line@v1", store=line.store.root) == by_folder
     monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
+    assert tokenizer.load("tokenizer/line") == by_folder
     with PackedDataset("packed/line") as dataset:
         assert dataset.path == line.store.path(line.packed)
 
@@ -77,13 +80,6 @@ def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypat
         LoadingError, match="packed/line is not a folder, and there is no store at tokmill-store"
     ):
         PackedDataset("packed/line")
-
-
-def test_a_tokenizer_is_loaded_by_its_name(line, monkeypatch):
-    by_folder = tokenizer.load(line.store.path(line.store.resolve("tokenizer/line")))
-    assert tokenizer.load("tokenizer/line@v1", store=line.store.root) == by_folder
-    monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
-    assert tokenizer.load("tokenizer/line") == by_folder
 
 
 BLOCKS = re.compile(r"```python\n(.*?)```", re.DOTALL)

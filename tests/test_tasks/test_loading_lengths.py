@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.arriving import AHEAD, THREAD_NAME, ArrivingShards
+from tokmill.tasks.loading.prefetch import AHEAD, THREAD_NAME, ShardFetcher
 
 OWN = 16
 
@@ -79,42 +77,6 @@ def test_rows_are_parts_of_sequences_and_batches_keep_their_tokens(packed, shuff
                 np.testing.assert_array_equal(batch[name][row], values, err_msg=name)
         seen += batch["sequence"].tolist()[::parts]
     assert sorted(seen) == list(range(len(reader)))
-
-
-def test_the_lengths_go_on_from_epoch_to_epoch(packed):
-    size = len(PackedReader.open(packed))
-    dataset = PackedDataset(packed, batch_size=1, sequence_lengths=[(0, 8), (size + 2, 16)])
-    first = [batch["input_ids"].shape for batch in dataset]
-    second = [batch["input_ids"].shape for batch in dataset]
-    assert first == [(2, 8)] * size
-    assert second == [(2, 8)] * 2 + [(1, 16)] * (size - 2)
-
-
-@settings(max_examples=25)
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 6), st.integers(0, 30), st.integers(1, 3))
-def test_another_world_goes_on_with_the_same_rows(packed, world, other, steps, change, batch_size):
-    points = [(0, 8), (change + 1, 16)]
-
-    def ranks(number):
-        return [
-            PackedDataset(
-                packed, batch_size=batch_size, rank=rank, world_size=number, sequence_lengths=points
-            )
-            for rank in range(number)
-        ]
-
-    given_out, datasets = [], ranks(world)
-    for dataset in datasets:
-        for _, batch in zip(range(steps), dataset, strict=False):
-            given_out += batch["sequence"].tolist()[:: OWN // batch["input_ids"].shape[1]]
-    state = datasets[0].state_dict()
-    if state["epoch"]:
-        return
-    for dataset in ranks(other):
-        dataset.load_state_dict(state)
-        for batch in dataset:
-            given_out += batch["sequence"].tolist()[:: OWN // batch["input_ids"].shape[1]]
-    assert sorted(given_out) == list(range(len(PackedReader.open(packed))))
 
 
 _READ = re.compile(r"/(packed\.json|shard-\d+\.(bin|(cu_seqlens|cu_offsets|document_starts)\.npy))$")
@@ -242,7 +204,7 @@ class TestAhead:
             asked.append(position)
             came.release()
 
-        shards = ArrivingShards(fetch, 10)
+        shards = ShardFetcher(fetch, 10)
         shards.follow(iter([3, 3, 1, 4, 1, 5, 9]))
         for _ in range(AHEAD):
             assert came.acquire(timeout=60)
@@ -250,9 +212,13 @@ class TestAhead:
         shards.need(3)
         assert came.acquire(timeout=60)
         assert asked == [3, 1, 4]
+        for needed, next_one in ((5, 5), (1, 9)):  # what was read does not come again
+            shards.need(needed)
+            assert came.acquire(timeout=60)
+            assert asked[-1] == next_one
         shards.stop()
         assert all_end()
-        assert asked == [3, 1, 4]
+        assert asked == [3, 1, 4, 5, 9]
 
     def test_an_error_of_the_thread_is_raised_by_the_reader_once(self):
         threads, failed = [], threading.Event()
@@ -263,7 +229,7 @@ class TestAhead:
                 failed.set()
                 raise StoreError(f"shard {position} is lost")
 
-        shards = ArrivingShards(fetch, 2)
+        shards = ShardFetcher(fetch, 2)
         shards.follow(iter([0, 1]))
         assert failed.wait(60)
         with pytest.raises(StoreError, match="shard 0 is lost"):

@@ -1,8 +1,6 @@
 """The loader's torch adapter, where torch is installed: the same batches whatever the workers, and places."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -75,9 +73,3 @@ def test_a_state_from_among_workers_goes_on_elsewhere(packed):
     rest = PackedDataset(packed, batch_size=3, shuffle=True).to_torch()
     rest.load_state_dict(state)
     assert sequences(taken) + sequences(rest) == sequences(PackedDataset(packed, shuffle=True))
-
-
-def test_torch_is_imported_late():
-    code = "import sys, tokmill.tasks.loading\nprint('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

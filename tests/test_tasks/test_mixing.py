@@ -1,7 +1,5 @@
 """Mixtures: permutations, draws, weaving; the plan's rows, the manifest and the accounts."""
 
-import hashlib
-import math
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -13,14 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
+from tests.test_tasks.fabricated import encoded_corpus, made, numbered
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.mixing.draw import Draw, Stop
-from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
-from tokmill.tasks.mixing.shuffled import Shuffled
 from tokmill.tasks.mixing.sorting import Scratch, sorted_rows
 from tokmill.tasks.mixing.stage import MIX, MixParams
 
@@ -48,34 +43,21 @@ def test_the_plan_is_pinned():
     ]
 
 
-def test_the_manifest_says_what_was_asked_and_what_came_of_it():
-    found = Planned(
-        {"a": [[10] * 9], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2
-    ).manifest
+def test_manifest_and_accounts_say_what_was_asked_and_what_came_of_it():
+    corpus = {"a": [[10] * 9, [0]], "b": [[10], [5]]}
+    planned = Planned(corpus, weights={"a": 0.5, "b": 0.5}, max_repetition=2)
+    found = planned.manifest
     assert (found.method, found.num_tokens, found.num_documents) == ("weights", 60, 7)
     a, b = found.sources
     assert (a.requested_share, a.quota_tokens, a.drawn_tokens, a.share, a.limits) == (0.5, 30, 30, 0.5, False)
     assert (b.num_documents, b.num_tokens, b.drawn_documents, b.drawn_tokens) == (2, 15, 4, 30)
     assert (b.unique_documents, b.unique_tokens, b.epochs, b.limits) == (2, 15, 2.0, True)
-
-
-def test_the_accounts_say_what_was_repeated_and_left_out():
-    found = Planned({"a": [[10] * 9, [0]], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2)
-    by_key = {(account.source, account.unit): account for account in found.accounts}
-    assert by_key["a", "tokens"].became == {
-        "kept": 30,
-        "repeated": 0,
-        "dropped:empty": 0,
-        "dropped:not_drawn": 60,
-    }
-    assert by_key["a", "documents"].became["dropped:empty"] == 1
-    assert by_key["b", "tokens"].added == {"repetition": 15}
-    assert by_key["b", "tokens"].became == {
-        "kept": 15,
-        "repeated": 15,
-        "dropped:empty": 0,
-        "dropped:not_drawn": 0,
-    }
+    became = {(account.source, account.unit): account.became for account in planned.accounts}
+    rest = {"repeated": 0, "dropped:empty": 0}
+    assert became["a", "tokens"] == {"kept": 30, **rest, "dropped:not_drawn": 60}
+    assert became["a", "documents"] == {"kept": 3, "repeated": 0, "dropped:empty": 1, "dropped:not_drawn": 6}
+    assert became["b", "tokens"] == {"kept": 15, "repeated": 15, "dropped:empty": 0, "dropped:not_drawn": 0}
+    assert planned.accounts[3].added == {"repetition": 15}
 
 
 @given(
@@ -115,22 +97,12 @@ def test_every_time_through_a_source_is_a_permutation_of_it(corpus, seed, memory
             assert sorted(row[1:3] for row in mine if row[3] == epoch) == every
 
 
-def test_another_source_does_not_reshuffle_the_others():
-    alone = Planned({"a": [[1] * 20]})
-    together = Planned({"a": [[1] * 20], "b": [[1] * 5]})
-    mine = together.plan.source == 0
-    assert together.plan.document[mine].tolist() == alone.plan.document.tolist()
-
-
-def test_the_stage_reads_lengths_and_writes_the_same_bytes_every_time(tmp_path):
+def test_the_stage_reads_lengths_and_its_plan_reads_back(tmp_path):
     corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
-    digests = set()
-    for attempt in ("first", "second"):
-        outcome = made(MIX, MixParams(seed=3), tmp_path / attempt, **corpus.inputs)
-        files = sorted(path.name for path in (tmp_path / attempt).iterdir())
-        assert files == ["mixture.json", "plan.parquet", "request.parquet", "shares.parquet"]
-        digests.add(hashlib.sha256((tmp_path / attempt / "plan.parquet").read_bytes()).hexdigest())
-    assert len(digests) == 1
+    out = tmp_path / "mixture"
+    outcome = made(MIX, MixParams(seed=3), out, **corpus.inputs)
+    files = ["mixture.json", "plan.parquet", "request.parquet", "shares.parquet"]
+    assert sorted(path.name for path in out.iterdir()) == files
     assert outcome.metrics == {
         "method": "proportional",
         "num_documents": 5,
@@ -139,24 +111,12 @@ def test_the_stage_reads_lengths_and_writes_the_same_bytes_every_time(tmp_path):
         "share.a": 0.75,
         "share.b": 0.25,
     }
-
-
-def test_the_plan_reads_back(tmp_path):
-    corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
-    mixture = Mixture.open(mix_corpus(corpus, tmp_path, seed=3))
-    assert mixture.sources == ["a", "b"]
-    assert rows(mixture.plan()) == rows(Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
-    schema = pq.read_schema(mixture.path / "plan.parquet")
-    assert [str(field.type) for field in schema] == ["uint16", "uint32", "uint32", "uint16", "uint32"]
-
-
-def test_a_plan_with_other_columns_is_refused(tmp_path):
-    corpus = encoded_corpus(tmp_path, {"a": [numbered([3])]})
-    path = mix_corpus(corpus, tmp_path)
-    table = pq.read_table(path / "plan.parquet").drop_columns(["epoch"])
-    pq.write_table(table, path / "plan.parquet")
+    assert rows(Mixture.open(out).plan()) == rows(Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
+    table = pq.read_table(out / "plan.parquet")
+    assert [str(field.type) for field in table.schema] == ["uint16", "uint32", "uint32", "uint16", "uint32"]
+    pq.write_table(table.drop_columns(["epoch"]), out / "plan.parquet")
     with pytest.raises(StoreError, match=r"plan\.parquet: columns must be"):
-        Mixture.open(path).plan()
+        Mixture.open(out).plan()
 
 
 def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
@@ -174,107 +134,6 @@ def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
 def test_a_document_that_is_too_long_to_write_down_is_refused():
     with pytest.raises(MixingError, match="'a' has a document of 4294967296 tokens"):
         Planned({"a": [[1 << 32]]})
-
-
-QUOTA_LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=30)
-
-
-def test_the_order_is_pinned():
-    # These literals hold on every machine and version; if they change, every mixture changes.
-    assert permutation(10, permutation_key("mix", 0, "english", 0)).tolist() == [7, 6, 2, 4, 1, 5, 0, 9, 3, 8]
-    assert permutation(10, permutation_key("mix", 0, "english", 1)).tolist() == [0, 6, 7, 2, 8, 1, 4, 9, 3, 5]
-
-
-def test_points_far_into_a_billion_are_pinned():
-    found = permuted(np.array([0, 1, 999_999_999]), 1_000_000_000, permutation_key("mix", 7, "code", 0))
-    assert found.tolist() == [626401834, 858994042, 305190092]
-
-
-@pytest.mark.parametrize(
-    "size", [*range(1, 70), 255, 256, 257, 1024, 5000, 65_536, 65_537, 65_538, 70_000, 300_000]
-)
-def test_every_index_occurs_once(size):
-    assert np.array_equal(np.sort(permutation(size, permutation_key("any", size))), np.arange(size))
-
-
-@pytest.mark.parametrize("size", [1000, 600_000])
-def test_points_equal_the_whole(size):
-    key = permutation_key("points")
-    positions = np.array([999, 0, 17, size - 1, size // 2])
-    assert permuted(positions, size, key).tolist() == permutation(size, key)[positions].tolist()
-
-
-def test_all_orders_are_about_equally_likely():
-    # 24 orders of four things over 24,000 keys: chi-squared with 23 degrees of freedom is below 50 but for p
-    # < 0.001.
-    orders = Counter(tuple(permutation(4, permutation_key("fair", seed)).tolist()) for seed in range(24_000))
-    assert len(orders) == 24
-    assert sum((count - 1000) ** 2 / 1000 for count in orders.values()) < 50
-
-
-def test_neighbours_are_torn_apart():
-    # In a random order of n things about one pair stays neighbours in sequence.
-    order = permutation(100_000, permutation_key("neighbours"))
-    assert np.count_nonzero(np.diff(order) == 1) < 10
-
-
-def test_keys_do_not_run_into_each_other():
-    assert permutation_key("a", "bc") != permutation_key("ab", "c")
-    assert permutation_key("a", 1) != permutation_key("a", 11)
-
-
-class Given:
-    """What a source gives, whole: its documents, their epochs and lengths."""
-
-    def __init__(self, lengths, quota, most=None, source="s", seed=0, memory_rows=1 << 16):
-        limit = max(math.ceil(quota) if most is None else most, sum(lengths))
-        with TemporaryDirectory() as folder:
-            scratch = Scratch(Path(folder), memory_rows, memory_rows)
-            own = SourceLengths.of_arrays([np.array(lengths, dtype=np.int64)])
-            draw = Draw(Shuffled(source, own, seed, scratch), Stop(quota, limit))
-            blocks = list(draw.blocks())
-        self.documents = np.array([d for block in blocks for d in block.rows["document"]], dtype=np.int64)
-        self.lengths = np.array([n for block in blocks for n in block.rows["num_tokens"]], dtype=np.int64)
-        self.epochs = np.array([epoch for block in blocks for epoch in block.epochs], dtype=np.int64)
-        self.num_tokens = int(self.lengths.sum())
-        self.drawn = draw.drawn
-
-
-drawn = Given
-
-
-def test_a_draw_stops_nearest_to_its_quota():
-    # four documents of 10 tokens: 14 is nearer to 10, 16 to 20, and 15 takes the earlier stop
-    assert [drawn([10] * 4, quota).num_tokens for quota in (14, 15, 16, 40)] == [10, 10, 20, 40]
-
-
-def test_a_larger_quota_continues_the_same_order():
-    lengths = list(range(1, 40))
-    small, large = drawn(lengths, 100, seed=3).documents, drawn(lengths, 300, seed=3).documents
-    assert large[: len(small)].tolist() == small.tolist()
-
-
-def test_seed_and_source_decide_the_order():
-    orders = {
-        tuple(drawn([1] * 30, 30, source=source, seed=seed).documents.tolist())
-        for source in ("a", "b")
-        for seed in (0, 1)
-    }
-    assert len(orders) == 4
-
-
-def test_more_epochs_than_can_be_written_are_refused():
-    with pytest.raises(MixingError, match="'s' would be drawn 65536 times"):
-        drawn([1], 65_536)
-
-
-@given(QUOTA_LENGTHS, st.integers(0, 3000), st.integers(0, 100))
-def test_a_draw_is_within_one_document_of_its_quota(lengths, quota, seed):
-    found = drawn(lengths, quota, most=quota, seed=seed)
-    assert abs(found.num_tokens - quota) < max(lengths)
-    assert found.num_tokens <= max(quota, sum(lengths))
-    times = Counter(found.documents.tolist())
-    assert max(times.values(), default=0) - min((times[k] for k in range(len(lengths))), default=0) <= 1
 
 
 def fluid_order(sources):
@@ -337,17 +196,38 @@ def test_what_many_sources_hold_in_memory_is_bounded_together(tmp_path, kept_row
     assert largest <= kept_rows
 
 
-def test_a_mixture_does_not_depend_on_how_much_fits_in_memory():
-    random = np.random.default_rng(1)
-    corpus = {"a": [random.integers(0, 50, 300).tolist()] * 3, "b": [random.integers(1, 9, 40).tolist()]}
-    plans = [
-        rows(Planned(corpus, memory_rows, temperature=2.0, max_repetition=3.0).plan)
-        for memory_rows in (1 << 16, 100, 7)
-    ]
-    assert plans[0] == plans[1] == plans[2]
+def test_a_source_stops_nearest_to_its_quota_in_an_order_of_its_own():
+    # four documents of 10 tokens: 14 is nearer to 10, 16 to 20, and 15 takes the earlier stop
+    totals = [Planned({"a": [[10] * 4]}, total_tokens=total) for total in (14, 15, 16, 40)]
+    assert [planned.manifest.num_tokens for planned in totals] == [10, 10, 20, 40]
+    # a larger quota, more text and other sources continue the same order; another seed or name does not
+    long = rows(Planned({"a": [[1] * 40, [1] * 30]}).plan)
+    assert rows(Planned({"a": [[1] * 40, [1] * 30]}, total_tokens=20).plan) == long[:20]
+    more = rows(Planned({"a": [[1] * 40, [1] * 30, [1] * 50], "b": [[1] * 9]}).plan)
+    assert [row for row in more if row[0] == 0 and row[1] < 2] == long
+    assert rows(Planned({"b": [[1] * 40, [1] * 30]}).plan) != long
+    assert rows(Planned({"a": [[1] * 40, [1] * 30]}, seed=1).plan) != long
 
 
-def test_text_that_is_added_does_not_reshuffle_what_was_there():
-    before = rows(Planned({"a": [[1] * 40, [1] * 30]}).plan)
-    after = rows(Planned({"a": [[1] * 40, [1] * 30, [1] * 50]}).plan)
-    assert [row for row in after if row[1] < 2] == before
+def test_more_epochs_than_can_be_written_are_refused():
+    with pytest.raises(MixingError, match="'a' would be drawn 65536 times"):
+        Planned({"a": [[1]]}, total_tokens=65_536, max_repetition=1e6)
+
+
+def test_the_permutation_is_pinned():
+    """These hold on every machine and version; if they change, every mixture and epoch changes."""
+    key = permutation_key("mix", 0, "english", 0)
+    assert permutation(10, key).tolist() == [7, 6, 2, 4, 1, 5, 0, 9, 3, 8]
+    points = permuted(np.array([0, 1, 999_999_999]), 1_000_000_000, permutation_key("mix", 7, "code", 0))
+    assert points.tolist() == [626401834, 858994042, 305190092]
+
+
+@pytest.mark.parametrize("size", [1, 2, 69, 255, 256, 5000, 65_536, 65_537, 300_000])
+def test_a_permutation_has_every_index_once_and_tears_neighbours_apart(size):
+    key = permutation_key("any", size)
+    order = permutation(size, key)
+    assert np.array_equal(np.sort(order), np.arange(size))
+    assert (
+        permuted(np.array([size - 1, size // 2]), size, key).tolist() == order[[size - 1, size // 2]].tolist()
+    )
+    assert np.count_nonzero(np.diff(order) == 1) < 10  # in a random order about one pair stays together

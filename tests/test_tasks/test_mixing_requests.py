@@ -10,39 +10,46 @@ from hypothesis import strategies as st
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.params import MixParams
-from tokmill.tasks.mixing.quotas import asked
+from tokmill.tasks.mixing.quotas import settle
 
 
 def quotas(sizes, total=None, repetition=1.0, **rule):
-    return asked(MixParams(max_repetition=repetition, total_tokens=total, **rule), sizes).quotas
+    return settle(MixParams(max_repetition=repetition, total_tokens=total, **rule), sizes).quotas
 
 
 def tokens(found):
     return {source: quota.num_tokens for source, quota in found.items()}
 
 
-def test_without_a_total_the_first_source_to_run_out_sets_it():
-    found = quotas({"a": 900, "b": 100}, weights={"a": 0.5, "b": 0.5}, repetition=2)
-    assert tokens(found) == {"a": 200, "b": 200}
-    assert [quota.limits for quota in found.values()] == [False, True]
-    assert [float(quota.share) for quota in found.values()] == [0.5, 0.5]
+EVEN = {"weights": {"a": 0.5, "b": 0.5}}
 
 
-def test_temperature_keeps_its_shares():
-    # 3 : 1, and b's 100 tokens once: 300 and 100
-    assert tokens(quotas({"a": 900, "b": 100}, temperature=2.0)) == {"a": 300, "b": 100}
-
-
-def test_unimax_gives_way_to_its_limits():
-    # b gives its 400, a the other 600 of 1000
-    found = quotas({"a": 900, "b": 100}, method="unimax", repetition=4)
-    assert tokens(found) == {"a": 600, "b": 400}
-    assert [quota.limits for quota in found.values()] == [False, True]
-
-
-def test_a_tiny_share_is_never_rounded_to_nothing():
-    found = quotas({"a": 10**6, "b": 10**6}, weights={"a": 1.0, "b": 1e-9}, total=1000)
-    assert tokens(found)["b"] == 1
+@pytest.mark.parametrize(
+    ("sizes", "rule", "wanted", "limiting"),
+    [
+        # without a total the first source to run out sets it
+        ({"a": 900, "b": 100}, {**EVEN, "repetition": 2}, {"a": 200, "b": 200}, ["b"]),
+        # 3 : 1, and b's 100 tokens once
+        ({"a": 900, "b": 100}, {"temperature": 2.0}, {"a": 300, "b": 100}, ["b"]),
+        # b gives its 400, a the other 600 of 1000
+        ({"a": 900, "b": 100}, {"method": "unimax", "repetition": 4}, {"a": 600, "b": 400}, ["b"]),
+        ({"a": 900, "b": 100}, {"method": "unimax", "total": 150}, {"a": 75, "b": 75}, []),
+        # even would be 500 each; a must give 900 of 1000
+        (
+            {"a": 900, "b": 500},
+            {"method": "unimax", "total": 1000, "min_epochs": {"a": 1.0}},
+            {"a": 900, "b": 100},
+            [],
+        ),
+        # a tiny share is never rounded to nothing
+        ({"a": 10**6, "b": 10**6}, {"weights": {"a": 1, "b": 1e-9}, "total": 1000}, {"a": 1000, "b": 1}, []),
+        ({"a": 10**4, "b": 10**4, "c": 10**4}, {"total": 1000}, {"a": 334, "b": 333, "c": 333}, []),
+    ],
+)
+def test_quotas_by_hand(sizes, rule, wanted, limiting):
+    found = quotas(sizes, **rule)
+    assert tokens(found) == wanted
+    assert [source for source, quota in found.items() if quota.limits] == limiting
 
 
 def test_an_infeasible_request_says_what_would_be_feasible():
@@ -68,29 +75,11 @@ def test_a_source_must_be_drawn_as_often_as_min_epochs_says():
     )
 
 
-def test_without_a_total_min_epochs_may_ask_for_more_than_there_is():
-    # a runs out at 111 tokens, of which b gives 11 of its 200
-    with pytest.raises(MixingError) as raised:
-        quotas({"a": 100, "b": 200}, weights={"a": 9, "b": 1}, min_epochs={"b": 0.5})
-    problem, feasible = str(raised.value).split(". Feasible: ")
-    for fact in ("min_epochs=0.5 of 'b'", "100 tokens", "the 111 tokens", "share of 0.1", "11"):
-        assert fact in problem
-    assert feasible == (
-        "min_epochs of at most b = 0.05; or total_tokens=111 at the nearest weights {a = 11, b = 100}"
-    )
-
-
 def test_min_epochs_is_for_the_sources_that_are_drawn():
     found = quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 0}, min_epochs=0.5)
     assert tokens(found) == {"a": 100, "b": 0}
     with pytest.raises(MixingError, match=r"min_epochs=0\.5 of 'b', but its weight is 0"):
         quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 0}, min_epochs={"b": 0.5})
-
-
-def test_unimax_gives_each_source_its_fewest_epochs_first():
-    # uniform would be 500 each; a must give 900 of 1000
-    found = quotas({"a": 900, "b": 500}, method="unimax", total=1000, min_epochs={"a": 1.0})
-    assert tokens(found) == {"a": 900, "b": 100}
 
 
 @pytest.mark.parametrize(
@@ -107,22 +96,6 @@ def test_unimax_gives_each_source_its_fewest_epochs_first():
 def test_limits_that_cannot_be_met_are_refused(arguments, message):
     with pytest.raises(MixingError, match=message):
         quotas({"a": 100, "b": 100}, **arguments)
-
-
-def test_a_schedule_that_runs_out_says_which_weights_would_do():
-    schedule = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 3})]
-    with pytest.raises(MixingError) as raised:
-        quotas({"a": 900, "b": 400}, total=1000, schedule=schedule, schedule_unit="tokens")
-    said = str(raised.value)
-    # b is asked for 250 and 375; its 400 are reached after 500 + 150 / 0.75 tokens
-    for fact in ("total_tokens=1000 needs 625 tokens of 'b' (share 0.625)", "400", "drawn 1 times"):
-        assert fact in said
-    for way in ("total_tokens=700 at these shares", "max_repetition of at least b = 1.57 at this total"):
-        assert way in said
-    factor = float(re.search(r"'b' × (\S+)", said)[1])
-    scaled = [(start, {**weights, "b": weights["b"] * factor}) for start, weights in schedule]
-    found = quotas({"a": 900, "b": 400}, total=1000, schedule=scaled, schedule_unit="tokens")
-    assert tokens(found) == {"a": 600, "b": 400}
 
 
 def test_a_run_must_reach_the_last_point_of_its_schedule():
@@ -166,7 +139,7 @@ def refusal(case, total, **changed):
     columns = ("weights", "max_repetition", "min_epochs")
     given_ = {name: {source: row[k] for source, row in case.items()} for k, name in enumerate(columns, 1)}
     try:
-        asked(
+        settle(
             MixParams(**{**given_, **changed}, total_tokens=total),
             {source: row[0] for source, row in case.items()},
         )

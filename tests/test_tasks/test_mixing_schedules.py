@@ -25,6 +25,9 @@ def textbook(first, second, third, **params):
     return Planned(corpus, schedule=schedule, total_tokens=24 * DOCUMENT, **STEPS, **params)
 
 
+TWO = ({"web": 1, "code": 0}, {"web": 0.5, "code": 0.5}, {"web": 0, "code": 1})
+
+
 def test_weights_that_hold():
     # web alone; then one each, of which web, the lower one, finishes first; then code and papers likewise
     found = textbook(
@@ -36,53 +39,26 @@ def test_weights_that_hold():
     assert [entry.drawn_documents for entry in found.manifest.sources] == [12, 10, 2]
 
 
-def test_weights_that_change_in_a_straight_line():
-    # web's share goes 1 → 1/2 → 0 and is asked for A(x) = x - x²/16 up to 4, then 3 + y/2 - y²/64 with y = x
-    # - 4. Its documents finish where A = 1, 2, …: at 1.07, 2.34, 4, 6.14, 8.69, 12 and 20; code's at 4, 5.89,
-    # 7.60, 9.17, 10.63, 12, 13.30, 14.53, 15.71, 16.84, 17.93, 18.98, 20, 21, 22, 23 and 24. Each starts
-    # where the one before it finishes. At 0 both have started: web (1.07). At 1 web's second has not: code
-    # (4). At 2: web (2.34). At 3: web (4). At 4 both start: code (5.89). At 5: web (6.14). At 6 only code
-    # has: 7.60. At 7: web (8.69). At 8: code (9.17). At 9: web (12). At 10, 11 and 12: code (10.63, 12,
-    # 13.30). At 13 code's next has not started: web (20). The rest is code.
-    found = textbook({"web": 1, "code": 0}, {"web": 0.5, "code": 0.5}, {"web": 0, "code": 1}, change="linear")
-    assert found.letters == "wcwwcwcwcwcccw" + "c" * 10
-
-
-def test_weights_that_change_along_a_cosine():
-    # web's share is 3/4 + cos(πx/4)/4 up to 4, of which 3x/4 + sin(πx/4)/π is the integral, then 1/4 +
-    # cos(πy/16)/4 up to 20, with 3 + y/4 + 4 sin(πy/16)/π. Its documents finish where that is 1, 2, …: at
-    # 1.03, 2.25, 4, 6.03, 8.24, 11.004 and 20; code's at 4, 5.98, 7.83, 9.50, 10.998, 12.36, 13.61, 14.78, …
-    # At 0: web (1.03). At 1 web's second has not started: code (4). At 2: web (2.25). At 3: web (4). At 4:
-    # code (5.98). At 5: web (6.03). At 6, before web's next starts at 6.03: code (7.83). At 7: web (8.24). At
-    # 8: code (9.50). At 9: web (11.004). At 10: code (10.998), for web's next starts at 11.004, and at 11 for
-    # the same reason: code (12.36). At 12: web, which finishes at 20, since code's next starts at 12.36. The
-    # rest is code.
-    found = textbook({"web": 1, "code": 0}, {"web": 0.5, "code": 0.5}, {"web": 0, "code": 1}, change="cosine")
-    assert found.letters == "wcwwcwcwcwccw" + "c" * 11
-
-
 @pytest.mark.parametrize(
-    ("change", "at_first", "at_second", "at_the_end"),
+    ("change", "letters"),
     [
-        # 4 documents at web : code : papers = 1 : 0 : 0, 16 at 1/2 : 1/2 : 0, 4 at 0 : 1/2 : 1/2
-        ("hold", (4, 0, 0), (12, 8, 0), (12, 10, 2)),
-        # the mean of both ends: 4 at 3/4 : 1/4 : 0, 16 at 1/4 : 1/2 : 1/4, and the last 4 hold
-        ("linear", (3, 1, 0), (7, 9, 4), (7, 11, 6)),
-        # half a wave has the mean of its ends, too
-        ("cosine", (3, 1, 0), (7, 9, 4), (7, 11, 6)),
+        # web's share goes 1 → 1/2 → 0 and is asked for A(x) = x - x²/16 up to 4, then 3 + y/2 - y²/64 with
+        # y = x - 4. Its documents finish where A = 1, 2, …: at 1.07, 2.34, 4, 6.14, 8.69, 12 and 20; code's
+        # at 4, 5.89, 7.60, 9.17, 10.63, 12, 13.30, … Each starts where the one before it finishes. At 0
+        # both have started: web (1.07). At 1 web's second has not: code (4). At 2: web (2.34). At 3: web
+        # (4). At 4 both start: code (5.89). At 5: web (6.14). At 6 only code has: 7.60. At 7: web (8.69).
+        # At 8: code (9.17). At 9: web (12). At 10, 11 and 12: code. At 13 code's next has not started: web
+        # (20). Then only code.
+        ("linear", "wcwwcwcwcwcccw" + "c" * 10),
+        # web's share is 3/4 + cos(πx/4)/4 up to 4, then 1/4 + cos(πy/16)/4 up to 20. Its documents finish
+        # at 1.03, 2.25, 4, 6.03, 8.24, 11.004 and 20; code's at 4, 5.98, 7.83, 9.50, 10.998, 12.36, … As
+        # above up to 9: web (11.004). At 10: code (10.998), for web's next starts at 11.004, and at 11
+        # likewise: code (12.36). At 12: web (20), since code's next starts at 12.36. Then only code.
+        ("cosine", "wcwwcwcwcwccw" + "c" * 11),
     ],
 )
-def test_what_is_asked_for_at_the_points_of_the_schedule_by_hand(change, at_first, at_second, at_the_end):
-    found = textbook(
-        {"web": 1, "code": 0, "papers": 0},
-        {"web": 1, "code": 1, "papers": 0},
-        {"web": 0, "code": 1, "papers": 1},
-        change=change,
-    )
-    for steps, documents in ((100_000, at_first), (500_000, at_second), (600_000, at_the_end)):
-        asked_for = found.curves.requested(Decimal(1000 * steps))
-        assert [float(tokens) / DOCUMENT for tokens in asked_for.values()] == pytest.approx(documents)
-    assert [entry.drawn_documents for entry in found.manifest.sources] == list(at_the_end)
+def test_weights_that_change(change, letters):
+    assert textbook(*TWO, change=change).letters == letters
 
 
 def test_steps_tokens_and_fractions_say_the_same():
@@ -114,28 +90,21 @@ def test_a_warm_up_by_hand():
     assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
 
 
-def test_an_annealing_brings_a_source_late():
-    found = Planned(
+def test_an_annealing_brings_a_source_late_and_one_left_out_in_the_end_stops_below_its_quota():
+    late = Planned(
         {"web": [[10] * 100], "papers": [[10] * 100]},
         proportions={"web": 0.9, "papers": 0.1},
         annealing={"papers": {"start": 0.8, "stop": 0.8, "factor": 81}},
         total_tokens=1000,
     )
     # from 0.8 on the weights are 0.9 to 8.1
-    late = found.letters[80:]
-    assert found.letters[:80].count("p") == 8
-    assert late.count("p") == 18
-
-
-def test_a_source_that_is_left_out_at_the_end_stops_below_its_quota():
-    found = Planned(
-        {"a": [[4] * 20], "b": [[1] * 100]},
-        schedule=[(0, {"a": 1, "b": 1}), (22, {"a": 0, "b": 1})],
-        schedule_unit="tokens",
-        total_tokens=50,
-    )
-    assert [entry.quota_tokens for entry in found.manifest.sources] == [11, 39]
-    assert [entry.drawn_tokens for entry in found.manifest.sources] == [8, 39]
+    assert (late.letters[:80].count("p"), late.letters[80:].count("p")) == (8, 18)
+    schedule = [(0, {"a": 1, "b": 1}), (22, {"a": 0, "b": 1})]
+    corpus = {"a": [[4] * 20], "b": [[1] * 100]}
+    out = Planned(corpus, schedule=schedule, schedule_unit="tokens", total_tokens=50).manifest.sources
+    assert [(entry.quota_tokens, entry.drawn_tokens) for entry in out] == [(11, 8), (39, 39)]
+    assert MixParams(schedule=schedule, schedule_unit="tokens", weights={"a": 3.0}).weights == {}
+    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()
 
 
 POINTS = st.integers(1, 4).flatmap(
@@ -239,9 +208,3 @@ def test_what_makes_no_sense_is_refused(params, message):
 def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):
     with pytest.raises(MixingError, match=message):
         Planned({"a": [[1] * 50], "b": [[1] * 50]}, **params)
-
-
-def test_a_schedule_in_place_of_weights_makes_them_bear_no_identity():
-    schedule = [(0, {"a": 1.0})]
-    assert MixParams(schedule=schedule, weights={"a": 3.0}) == MixParams(schedule=schedule)
-    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
 from tokmill.tasks.formats.packed.shard_format import FORMATS
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD, PackParams
 
 DOCUMENTS = {

@@ -9,36 +9,19 @@ from pydantic import ValidationError
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, packed_by
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import NO_SOURCE
-from tokmill.tasks.fim.tokens import PSM, SPM, DocumentKeys, choose_forms
+from tokmill.tasks.fim.rearrangement import PSM, SPM
 from tokmill.tasks.formats.mixture import MixedSource
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.accounts import PackedTotals
 from tokmill.tasks.packing.stage import PACK_PLAN, PackParams
 
-LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
-LENGTH = st.integers(1, 25)
-LONG = st.sampled_from(["split", "truncate", "drop"])
-STRATEGY = st.sampled_from(["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
-
-
-def concat(lengths, capacity):
-    return packed_by("concat", lengths, capacity)
-
-
-def greedy(lengths, capacity, long_documents="split"):
-    return packed_by("greedy", lengths, capacity, long_documents)
-
-
-def mixed_source(lengths):
-    """What a mixture says of the source `a`, as far as the accounts ask."""
-    return MixedSource.model_construct(source="a", drawn_documents=len(lengths), drawn_tokens=sum(lengths))
-
 
 def accounts_of(lengths, pieces, capacity, drops_long=False):
     totals = PackedTotals(1, capacity, drops_long)
     totals.add(np.zeros(len(lengths), dtype=np.uint16), np.array(lengths), pieces)
-    return totals.accounts([mixed_source(lengths)], pieces.num_sequences * capacity - pieces.num_tokens)
+    mixed = MixedSource.model_construct(source="a", drawn_documents=len(lengths), drawn_tokens=sum(lengths))
+    return totals.accounts([mixed], pieces.num_sequences * capacity - pieces.num_tokens)
 
 
 def became(accounts):
@@ -47,7 +30,7 @@ def became(accounts):
 
 def test_the_accounts_by_hand():
     lengths = [2, 11, 3]
-    truncated = greedy(np.array(lengths), 5, "truncate")
+    truncated = packed_by("greedy", lengths, 5, "truncate")
     documents, tokens, padding = accounts_of(lengths, truncated, 5)
     assert became([documents, tokens]) == [{"packed": 2, "truncated": 1}, {"packed": 10, "truncated": 6}]
     assert (padding.source, padding.num_in, padding.added, padding.became) == (
@@ -56,38 +39,19 @@ def test_the_accounts_by_hand():
         {"padding": 5},
         {"padding": 5},
     )
-    dropped = greedy(np.array(lengths), 5, "drop")
+    dropped = packed_by("greedy", lengths, 5, "drop")
     assert became(accounts_of(lengths, dropped, 5, drops_long=True))[:2] == [
         {"packed": 2, "dropped:too_long": 1},
         {"packed": 5, "dropped:too_long": 11},
     ]
-    whole = concat(np.array(lengths), 5)
+    whole = packed_by("concat", lengths, 5)
     assert became(accounts_of(lengths, whole, 5))[:2] == [{"packed": 1, "split": 2}, {"packed": 16}]
     # |aabbb|bbbbb|bbbcc|c....| without its last sequence: the third document lost one token
     assert became(accounts_of(lengths, whole.only(whole.sequence < 3), 5))[:2] == [
         {"packed": 1, "split": 1, "truncated": 1},
         {"packed": 15, "truncated": 1},
     ]
-
-
-@given(LENGTHS, LENGTH, LONG, STRATEGY)
-def test_what_comes_in_is_accounted_for(lengths, capacity, long_documents, strategy):
-    given_up = long_documents if strategy != "concat" else "split"
-    pieces = packed_by(strategy, np.array(lengths), capacity, given_up)
-    accounts = accounts_of(lengths, pieces, capacity, given_up == "drop")
-    assert all(account.balanced for account in accounts)
-    assert accounts[1].became["packed"] == pieces.num_tokens
-    lost = sum(
-        max(0, length - (capacity if given_up == "truncate" else 0))
-        for length in lengths
-        if length > capacity
-    )
-    assert pieces.num_tokens == sum(lengths) - (lost if given_up != "split" else 0)
-
-
-def test_a_document_packed_twice_breaks_the_account():
-    whole = concat(np.array([4, 4]), 8)
-    twice = whole.only(np.array([True, True]))
+    twice = packed_by("concat", [4, 4], 8)
     twice.document[:] = 0
     assert not all(account.balanced for account in accounts_of([4, 4], twice, 8))
 
@@ -245,33 +209,6 @@ def test_a_rate_is_by_source(tmp_path):
     assert added == {"code": {"fill_in_the_middle": 60}, "prose": {}, "*": added["*"]}
 
 
-def keys(number):
-    numbers = np.arange(number, dtype=np.uint32)
-    same = np.zeros(number, dtype=np.uint16)
-    return DocumentKeys(same, np.zeros(number, dtype=np.uint32), numbers, same)
-
-
-def test_the_rates_are_met_and_the_seed_decides():
-    forms = choose_forms(keys(100_000), np.array([0.3]), 0.25, seed=1)
-    shares = np.bincount(forms, minlength=3) / len(forms)
-    assert np.allclose(shares, [0.7, 0.225, 0.075], atol=0.005)
-    again, other = (choose_forms(keys(100_000), np.array([0.3]), 0.25, seed=seed) for seed in (1, 2))
-    assert (again == forms).all()
-    assert 0.3 < (other != forms).mean() < 0.6
-
-
 def test_a_token_beyond_the_vocabulary_is_refused(tmp_path):
     with pytest.raises(PackingError, match=r"fim_token_ids has 256, which must be below vocab_size=256"):
         packed(tmp_path, [30], fim_rate=1.0, fim_token_ids=(1, 2, 256))
-
-
-def test_only_what_a_step_depends_on_is_part_of_its_parameters():
-    params = PackParams(sequence_length=16, formats=["parquet", "memmap", "parquet"], pad_id=3)
-    assert params.formats == ("memmap", "parquet")
-    assert "formats" not in params.plan_params().model_dump()
-    assert params.shard_params(4).model_dump() == {
-        "formats": ("memmap", "parquet"),
-        "pad_id": 3,
-        "labels": False,
-        "index": 4,
-    }

@@ -9,8 +9,7 @@ import pytest
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, packed_by
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.packing.pieces import LONGEST_WAIT, LOOK_AHEAD
-from tokmill.tasks.packing.shares import Shares, warnings
+from tokmill.tasks.packing.accounts import Shares, warnings
 
 STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
@@ -77,7 +76,7 @@ def mixed(name, share):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("sizes", [None, [700, 300, 900]])
 def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
-    monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
+    monkeypatch.setattr("tokmill.tasks.packing.accounts._BLOCK_TOKENS", 1)
     sources, lengths = ([*column[:2000]] for column in CONSTANT)
     sizes = [*(sizes or []), 2000 - sum(sizes or [])]
     measured, start = Shares(3, CAPACITY, 0), 0
@@ -111,16 +110,6 @@ def test_shares_are_compared_with_what_was_asked_for(tmp_path):
     pieces = [PackedReader.open(path).provenance(k) for k in range(first, first + block)]
     of_b = sum(piece.length for found in pieces for piece in found if piece.source == "b")
     assert of_b / (10 * block) == pytest.approx(b.farthest.packed_share, abs=1e-6)
-
-
-def test_no_sequence_waits_for_ever():
-    # One source's sequences are never what the shares want next; yet each comes within the longest wait.
-    num_documents = 3 * LONGEST_WAIT
-    lengths = [10] * num_documents
-    sources = [1] + [0] * (num_documents - 1)
-    pieces = packed_by("best_fit", lengths, 10, sources=sources)
-    moved = np.abs(pieces.sequence - pieces.document)
-    assert moved.max() <= LONGEST_WAIT + LOOK_AHEAD
 
 
 def packed_artifact(folder, sources, lengths, **params):

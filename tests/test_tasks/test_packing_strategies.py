@@ -1,22 +1,18 @@
 """The strategies on lengths alone: rows by hand, slow packers as oracles, and the laws that hold for all."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import packed_by
+from tests.test_tasks.test_packing import accounts_of
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.packing.pieces import blocks
-from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing
+from tokmill.tasks.packing.strategies import blocks, fit
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 LENGTH = st.integers(1, 25)
 LONG = st.sampled_from(["split", "truncate", "drop"])
-WHOLE = st.sampled_from(["greedy", "best_fit", "first_fit_decreasing", "pad"])
 
 
 def rows(pieces):
@@ -27,16 +23,10 @@ def rows(pieces):
 
 # Into 10, longest first: 7 | 6 | 6 ; 4 fills a 6 (best: room 4) ; 3 fills the 7 ; 2 2 go to the other 6.
 BY_HAND = [2, 6, 3, 6, 7, 4, 2]
-
-
-def test_best_fit_by_hand():
-    # 4 goes to the 6 that was put last, which is the second one.
-    assert best_fit(np.array(BY_HAND), 10).tolist() == [1, 1, 0, 2, 0, 2, 1]
-
-
-def test_first_fit_decreasing_by_hand():
-    # 4 goes to the first bin that holds it, the first 6.
-    assert first_fit_decreasing(np.array(BY_HAND), 10).tolist() == [2, 1, 0, 2, 0, 1, 2]
+SPREAD = {
+    capacity: np.random.default_rng(capacity).integers(1, capacity + 1, size=300).tolist()
+    for capacity in (63, 64, 65, 4096, 4097, 300_000)
+}
 
 
 def test_sequences_of_a_window_are_in_the_order_of_their_places():
@@ -113,31 +103,56 @@ def slow_fit(lengths, capacity, best):
     return bins
 
 
-@given(LENGTHS, LENGTH)
-def test_concat_equals_token_by_token(lengths, capacity):
-    assert rows(packed_by("concat", lengths, capacity)) == slow_concat(lengths, capacity)
-
-
-@given(LENGTHS, LENGTH, LONG)
-def test_greedy_equals_document_by_document(lengths, capacity, long_documents):
-    assert rows(packed_by("greedy", lengths, capacity, long_documents)) == slow_greedy(
-        lengths, capacity, long_documents
+def slow(strategy, lengths, capacity, long_documents):
+    return (
+        slow_concat(lengths, capacity)
+        if strategy == "concat"
+        else slow_greedy(lengths, capacity, long_documents)
     )
 
 
+@given(LENGTHS, LENGTH, LONG, st.sampled_from(["concat", "greedy"]))
+def test_strategies_in_order_equal_token_by_token(lengths, capacity, long_documents, strategy):
+    found = rows(packed_by(strategy, lengths, capacity, long_documents))
+    assert found == slow(strategy, lengths, capacity, long_documents)
+
+
 @given(st.integers(1, 300).flatmap(lambda c: st.tuples(st.just(c), st.lists(st.integers(1, c), max_size=60))))
-def test_fitting_equals_looking_at_every_bin(given_):
-    capacity, lengths = given_
-    asked = np.array(lengths, dtype=np.int64)
-    assert best_fit(asked, capacity).tolist() == slow_fit(lengths, capacity, best=True)
-    assert first_fit_decreasing(asked, capacity).tolist() == slow_fit(lengths, capacity, best=False)
+@example((10, BY_HAND))
+@example((63, SPREAD[63]))
+@example((64, SPREAD[64]))
+@example((65, SPREAD[65]))
+@example((4096, SPREAD[4096]))
+@example((4097, SPREAD[4097]))
+@example((300_000, SPREAD[300_000]))
+def test_fitting_equals_looking_at_every_bin(bins):
+    capacity, lengths = bins
+    for best in (True, False):
+        found = fit(np.array(lengths, dtype=np.int64), capacity, best=best).tolist()
+        assert found == slow_fit(lengths, capacity, best=best)
 
 
-@pytest.mark.parametrize("capacity", [63, 64, 65, 4095, 4096, 4097, 300_000])
-def test_best_fit_finds_rooms_far_apart(capacity):
-    rng = np.random.default_rng(capacity)
-    lengths = rng.integers(1, capacity + 1, size=300)
-    assert best_fit(lengths, capacity).tolist() == slow_fit(lengths.tolist(), capacity, best=True)
+@given(
+    LENGTHS, LENGTH, LONG, st.sampled_from(["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
+)
+def test_documents_are_accounted_for_and_cut_only_where_they_must_be(
+    lengths, capacity, long_documents, strategy
+):
+    lost_if = "split" if strategy == "concat" else long_documents
+    pieces = packed_by(strategy, lengths, capacity, lost_if)
+    accounts = accounts_of(lengths, pieces, capacity, lost_if == "drop")
+    assert all(account.balanced for account in accounts)
+    assert accounts[1].became["packed"] == pieces.num_tokens
+    kept = {
+        "split": lambda n: n,
+        "truncate": lambda n: min(n, capacity),
+        "drop": lambda n: n * (n <= capacity),
+    }
+    assert pieces.num_tokens == sum(map(kept[lost_if], lengths))
+    assert np.bincount(pieces.sequence, weights=pieces.length).max(initial=0) <= capacity
+    if strategy != "concat":
+        num_pieces = np.bincount(pieces.document, minlength=len(lengths)).tolist()
+        assert all(num_pieces[k] == 1 for k, length in enumerate(lengths) if length <= capacity)
 
 
 @given(LENGTHS, LENGTH, st.data())
@@ -146,17 +161,6 @@ def test_blocks_do_not_show_where_there_is_no_window(lengths, capacity, data):
     for strategy in ("concat", "greedy", "pad"):
         whole = packed_by(strategy, lengths, capacity)
         assert rows(packed_by(strategy, lengths, capacity, sizes=[cut, len(lengths) - cut])) == rows(whole)
-
-
-@given(LENGTHS, LENGTH, LONG, WHOLE)
-def test_no_document_that_fits_is_cut_and_no_sequence_is_over_its_length(
-    lengths, capacity, long_documents, strategy
-):
-    pieces = packed_by(strategy, lengths, capacity, long_documents)
-    num_pieces = np.bincount(pieces.document, minlength=len(lengths)).tolist()
-    filled = np.bincount(pieces.sequence, weights=pieces.length)
-    assert all(num_pieces[k] == 1 for k, length in enumerate(lengths) if length <= capacity)
-    assert filled.max(initial=0) <= capacity
 
 
 @given(LENGTHS, LENGTH, st.integers(1, 7), st.sampled_from(["best_fit", "first_fit_decreasing"]))
@@ -191,27 +195,3 @@ def test_long_documents_end_a_block_early():
     # 700,000 tokens in sequences of 1 are as many pieces; two such documents pass 2^20.
     found = [len(block) for block in blocks([plan_of([700_000] * 5)], 100, 1)]
     assert found == [2, 2, 1]
-
-
-def test_the_kernels_run_as_plain_python():
-    code = (
-        "import numpy as np\n"
-        "from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing, packer\n"
-        f"lengths = np.array({BY_HAND})\n"
-        "nothing, sources = np.zeros(7, dtype=np.uint8), np.array([0, 1, 0, 1, 0, 1, 0], dtype=np.uint16)\n"
-        "print(best_fit(lengths, 10).tolist(), first_fit_decreasing(lengths, 10).tolist())\n"
-        "print(packer('greedy', 10).pack(lengths, nothing, sources).sequence.tolist())\n"
-        "print(packer('best_fit', 10).pack(lengths, nothing, sources).document.tolist())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
-        "[1, 1, 0, 2, 0, 2, 1] [2, 1, 0, 2, 0, 1, 2]",
-        "[0, 0, 1, 1, 2, 3, 3]",
-        "[0, 1, 6, 3, 5, 2, 4]",
-    ]

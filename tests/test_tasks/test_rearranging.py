@@ -3,18 +3,19 @@
 import functools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from tests.test_tasks.test_encode import batches_of
 from tokmill import tokenizer
-from tokmill.tasks.encode.encoding import Additions, encode_batches
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.fim.characters import SHORTEST_CHARS, TextFim, encode_rearranged
-from tokmill.tasks.fim.tokens import DocumentKeys, choose_cuts
-from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.fim.rearrangement import (
+    SHORTEST_CHARS,
+    DocumentKeys,
+    TextFim,
+    choose_cuts,
+    encode_rearranged,
+)
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 
 SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]
@@ -70,24 +71,6 @@ def test_every_text_is_there(texts, seed):
         assert (form != "plain") == (len(text) >= SHORTEST_CHARS)
 
 
-def write(out, num_each, *additions):
-    out.mkdir()
-    how = Additions(*(additions or (None, fim())))
-    batches = batches_of(TEXTS, num_each, gap=3)
-    return encode_batches(trained(), batches, out, end_id=END, min_tokens=2, additions=how)
-
-
-def test_the_statistics_count_what_was_added(tmp_path):
-    statistics = write(tmp_path / "s", 3, PREFIX, fim())
-    plain = write(tmp_path / "plain", 3, None, None)
-    shard = EncodedShard.open(tmp_path / "s")
-    assert statistics.num_fim_tokens == 3 * int((shard.tokens == MIDDLE).sum()) == 15
-    assert statistics.num_begin_tokens == statistics.num_end_tokens == statistics.num_documents
-    assert (statistics.num_bytes, statistics.num_words) == (plain.num_bytes, plain.num_words)
-    for number in range(shard.num_documents):
-        assert (shard.document(number)[0], shard.document(number)[-1]) == (PREFIX, END)
-
-
 def published(folder):
     folder.mkdir()
     publish_tokenizer(trained(), folder, exports=False)
@@ -106,19 +89,6 @@ def test_a_shard_accounts_for_what_was_added(tmp_path, text_corpus):
     tokens = next(account for account in outcome.accounts if account.unit == "tokens")
     assert tokens.balanced
     assert dict(tokens.added) == {"end_of_document": 6, "begin_of_document": 6, "fill_in_the_middle": 15}
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"fim_rate": 0.5},
-        {"fim_rate": 2, "fim_tokens": SPECIALS[1:]},
-        {"fim_rate": 1, "fim_tokens": ["a"] * 3},
-    ],
-)
-def test_parameters_that_make_no_sense_are_refused(params):
-    with pytest.raises(ValidationError):
-        EncodeParams(**params)
 
 
 def test_what_is_rearranged_depends_on_the_ordinal_not_on_the_place():

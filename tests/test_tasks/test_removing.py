@@ -12,9 +12,9 @@ from tests.test_tasks.traced_line import SPECIALS, SPECS, WEB, line_params, trac
 from tests.test_tasks.whole_line import Line
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
-from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.takedown import holders

@@ -18,7 +18,7 @@ from tokmill.tasks.core.errors import MixingError, SourceError, StoreError
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.encoded import EncodedShard, ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tasks.kernels.surprisal import surprisals
+from tokmill.tasks.kernels.scoring import surprisals
 from tokmill.tasks.score.kneser_ney import train
 from tokmill.tasks.score.measures import TrigramModels, noise_of
 from tokmill.tasks.score.stage import (

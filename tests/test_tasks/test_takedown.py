@@ -15,11 +15,11 @@ from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, number
 from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
 from tokmill.tasks.embeddings.config import read_json
-from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.manifest import PackedFormat, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.packing.export import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import FileDigests
 from tokmill.tasks.takedown.exclude import TakedownParams

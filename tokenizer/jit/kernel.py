@@ -80,6 +80,15 @@ class Kernel(Generic[P, R]):
         """Module and name."""
         return f"{self.py_func.__module__}.{self.py_func.__name__}"
 
+    def retyped(self, types: Mapping[Any, Any]) -> "Kernel[..., R]":
+        """Return a kernel of the same code for other types of arguments, with its own machine signature."""
+        hints = typing.get_type_hints(self.py_func, include_extras=True)
+        function = _copied(self.py_func, self.py_func.__globals__)
+        function.__annotations__ = {name: types.get(hint, hint) for name, hint in hints.items()}
+        made: Kernel[..., R] = Kernel(function, False, None)
+        _registry.append(made)
+        return made
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the machine code, made first if need be."""
         call = self._call or self.ready()

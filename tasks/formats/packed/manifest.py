@@ -27,7 +27,7 @@ WINDOWED: frozenset[Strategy] = frozenset({"best_fit", "first_fit_decreasing"})
 
 
 class FimTokens(Entry):
-    """The three tokens of a document that was rearranged to fill in its middle; see `tasks.fim.tokens`."""
+    """The three tokens of a document that was rearranged to fill in its middle (`tasks.fim`)."""
 
     prefix_id: int
     suffix_id: int
@@ -49,7 +49,7 @@ class FarthestBlock(Entry):
 
 
 class PackedShare(Entry):
-    """One source's share of the tokens before and after packing; see `tasks.packing.shares`."""
+    """One source's share of the tokens before and after packing; see `tasks.packing.accounts`."""
 
     source: str
     mixed_share: float  # of the mixture's tokens

@@ -83,7 +83,7 @@ class Piece:
     document_start: int  # token of the document at which it starts
     epoch: int  # number of the pass through the source, from 0
     # 0 if the tokens are [document_start, document_start + length) of the document; 1 or 2 if they are
-    # rearranged, including three added tokens: see `tasks.fim.tokens`
+    # rearranged, including three added tokens: see `tasks.fim.rearrangement`
     fim: int = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Measures of the noise of documents, on the bytes that their tokens decode to.
+"""Measures of documents: their noise, on the bytes that their tokens decode to, and their surprisal.
 
     symbols           fraction of characters other than letters, marks and white space
     repetition        fraction of token trigrams that occurred before in the document
@@ -8,18 +8,23 @@
                       unassigned ones, U+FFFD, and invalid bytes
 
 The estimate is that of a simple Lempel-Ziv coder: matches of at least four bytes, found greedily where their
-first four bytes last occurred, cost 24 bits each; the other bytes cost their order-0 entropy in the document.
-No compression library is used, because results differ between versions.
+first four bytes last occurred, cost 24 bits each; the other bytes cost their order-0 entropy. No compression
+library is used, because results differ between versions. The probability of a token w after u v is
+interpolated:
+
+    P(w | u v) = p3(u v w) + r3(u v) × P(w | v),     P(w | v) = p2(v w) + r2(v) × P(w)
+
+where an unseen n-gram has p = 0, and an unseen context has r = 1.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.kernels.drawing import logarithm
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, UInt64
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32, UInt64
 
 PLAIN, SYMBOL, BROKEN = 0, 1, 2
 PLACES = 1 << 15
@@ -29,37 +34,22 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Documents(NamedTuple):
-    """Documents as bytes and as tokens, without their end tokens.
-
-    Attributes:
-        data: uint8 [num_bytes].
-        bounds: int64 [d + 1], in bytes.
-        tokens: int64 [num_tokens].
-        token_bounds: int64 [d + 1], in tokens.
-    """
+    """Documents as bytes and as tokens, without their end tokens."""
 
     data: Bytes
-    bounds: Int64
+    bounds: Int64  # [d + 1], in bytes
     tokens: Int64
-    token_bounds: Int64
+    token_bounds: Int64  # [d + 1], in tokens
 
 
 class Room(NamedTuple):
-    """Buffers of the kernel; stamps mark which entries belong to the current document.
+    """Buffers of the kernel; stamps mark which entries belong to the current document."""
 
-    Attributes:
-        places: int64 [PLACES], where four bytes last occurred, by their hash.
-        place_stamps: int64 [PLACES].
-        trigrams: uint64 [a power of two], trigrams that occurred, by their hash.
-        trigram_stamps: int64, as long.
-        histogram: int64 [256].
-    """
-
-    places: Int64
-    place_stamps: Int64
-    trigrams: UInt64
-    trigram_stamps: Int64
-    histogram: Int64
+    places: Int64  # [PLACES], where four bytes last occurred, by their hash
+    place_stamps: Int64  # [PLACES]
+    trigrams: UInt64  # [a power of two], trigrams that occurred, by their hash
+    trigram_stamps: Int64  # as long
+    histogram: Int64  # [256]
 
 
 class Noise(NamedTuple):
@@ -73,14 +63,10 @@ class Noise(NamedTuple):
 
 @kernel
 def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room, noise: Noise) -> None:
-    """Measure documents.
+    """Measure documents; one without text has compression 1, and 0 for the others.
 
-    Args:
-        documents: the documents to measure.
-        classes: uint8 [0x110000], the class of each code point: PLAIN, SYMBOL or BROKEN.
-        stamp: document k uses `stamp + k`; all must be larger than those used with this room before.
-        room: changed.
-        noise: written; a document without text has compression 1, and 0 for the others.
+    `classes` has PLAIN, SYMBOL or BROKEN for each code point. Document k uses the stamp `stamp + k`; all must
+    be larger than those used with this room before.
     """
     for k in range(len(documents.bounds) - 1):
         start, end = documents.bounds[k], documents.bounds[k + 1]
@@ -203,3 +189,67 @@ def new_room(longest: int) -> Room:
 def new_noise(number: int) -> Noise:
     """Buffers for the measures of `number` documents."""
     return Noise(*(np.empty(number, dtype=np.float32) for _ in Noise._fields))
+
+
+Float32: TypeAlias = NDArray[np.float32]
+_SMALL = 1e-200
+
+
+class TrigramModel(NamedTuple):
+    """A model over ids below n; n itself is the start mark before a document."""
+
+    unigrams: Float32  # [n + 1], P(w)
+    rests: Float32  # [n + 1], r2 of each context v
+    starts: Int64  # [n + 2], where the bigrams that begin with each v begin
+    second: UInt32  # [b], the second id of each bigram, ascending for each first one
+    bigrams: Float32  # [b], p2
+    bigram_rests: Float32  # [b], r3 of the bigram as a context; 1 if no trigram begins with it
+    bigram_starts: Int64  # [b + 1], where the trigrams that begin with each bigram begin
+    third: UInt32  # [t], the third id of each trigram, ascending for each first two
+    trigrams: Float32  # [t], p3
+
+
+@kernel
+def surprisals(
+    tokens: Int64In, starts: Int64In, lengths: Int64In, chosen: Int64In, model: TrigramModel, out: Float32
+) -> None:
+    """Write the mean surprisal, in nats per token, of the `chosen` documents to `out`; NaN without tokens."""
+    before = len(model.unigrams) - 1
+    for document in chosen:
+        start, length = starts[document], lengths[document]
+        last = before
+        context = _search(model.second, model.starts[before], model.starts[before + 1], before)
+        total = 0.0
+        product = 1.0
+        for at in range(start, start + length):
+            token = tokens[at]
+            chance = np.float64(model.unigrams[token]) * model.rests[last]
+            bigram = _search(model.second, model.starts[last], model.starts[last + 1], token)
+            if bigram >= 0:
+                chance += model.bigrams[bigram]
+            if context >= 0:
+                first, end = model.bigram_starts[context], model.bigram_starts[context + 1]
+                chance *= model.bigram_rests[context]
+                trigram = _search(model.third, first, end, token)
+                if trigram >= 0:
+                    chance += model.trigrams[trigram]
+            product *= chance
+            if product < _SMALL:
+                total -= logarithm(product)
+                product = 1.0
+            last = token
+            context = bigram
+        out[document] = (total - logarithm(product)) / length if length else np.nan
+
+
+@kernel(inline=True)
+def _search(values: UInt32, low: int, high: int, value: int) -> int:
+    """The index of a value in the ascending values[low:high]; -1 if it is not there."""
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return -1 if low == end or values[low] != value else low

@@ -1,1 +1,0 @@
-"""Export: packed sequences in other formats."""
