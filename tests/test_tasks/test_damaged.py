@@ -89,11 +89,9 @@ def test_a_wrong_boundary_is_refused_at_its_place(tmp_path, name, place, value, 
 )
 def test_a_wrong_number_of_an_encoded_shard_is_refused(tmp_path, name, place, value):
     write_documents(tmp_path, [[1, 2, 3], [4], [5, 6]], 256)
-    assert EncodedShard.open(tmp_path).num_documents == 3
     changed(tmp_path / f"{name}.npy", place, value)
-    shard = EncodedShard.open(tmp_path)
     with pytest.raises(StoreError, match=f"{name}.npy: {name} number"):
-        getattr(shard, name)
+        getattr(EncodedShard.open(tmp_path), name)
 
 
 def test_a_sequence_without_its_starts_is_refused_if_the_pieces_are_known(tmp_path):
@@ -102,9 +100,7 @@ def test_a_sequence_without_its_starts_is_refused_if_the_pieces_are_known(tmp_pa
     file = packed / "shard-00001.parquet"
     table = pq.read_table(file)
     starts = table.column("document_starts").to_pylist()
-    lengths = table.column("seq_lengths").to_pylist()
-    row = next(row for row, found in enumerate(lengths) if len(found) == 1)
-    starts[row] = []
+    starts[[*map(len, table.column("seq_lengths").to_pylist())].index(1)] = []
     place = table.schema.get_field_index("document_starts")
     field = table.schema.field(place)
     pq.write_table(table.set_column(place, field, pa.array(starts, field.type)), file)

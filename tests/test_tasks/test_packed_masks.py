@@ -10,16 +10,18 @@ from tokmill.tasks.formats.packed.masks import block_ranges, mask_function, varl
 from tokmill.tasks.formats.packed.reader import Sequence
 
 
+def table_of(size, bounds):
+    return Sequence(np.zeros(size, dtype=np.uint16), bounds).document_mask()
+
+
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(0, 4))
 def test_the_document_mask_is_causal_within_pieces(lengths, padding):
     ends = np.cumsum([0, *lengths], dtype=np.int32)
     size = int(ends[-1]) + padding
-    mask = Sequence(np.zeros(size, dtype=np.uint16), ends).document_mask()
-    for query in range(size):
-        for key in range(size):
-            together = np.searchsorted(ends, query, "right") == np.searchsorted(ends, key, "right")
-            expected = query == key or (query >= key and together and query < ends[-1])
-            assert mask[query, key] == expected
+    mask = table_of(size, ends)
+    for query, key in np.ndindex(size, size):
+        together = np.searchsorted(ends, query, "right") == np.searchsorted(ends, key, "right")
+        assert mask[query, key] == (query == key or (query >= key and together and query < ends[-1]))
 
 
 @st.composite
@@ -31,10 +33,6 @@ def batches(draw):
         inner = draw(st.lists(st.integers(1, size), min_size=1, max_size=6, unique=True))
         rows.append(np.array([0, *sorted(inner)], dtype=np.int32))
     return size, rows
-
-
-def table_of(size, bounds):
-    return Sequence(np.zeros(size, dtype=np.uint16), bounds).document_mask()
 
 
 @given(batches())
@@ -83,13 +81,10 @@ def test_a_batch_laid_end_to_end_attends_as_the_table_says(batch):
         assert (causal[:tokens] == table_of(size, row)[:tokens]).all()
 
 
-def test_a_line_that_is_longer_than_an_int32_counts_is_refused():
+def test_sizes_that_do_not_fit_are_refused():
     longest = (1 << 31) - 1
     assert varlen([np.array([0, longest])], longest).cu_seqlens.tolist() == [0, longest]
     with pytest.raises(PackingError, match="end at 2147483648, but cu_seqlens is int32; use at most 1"):
         varlen([np.array([0, 1 << 30])] * 2, 1 << 30)
-
-
-def test_a_block_size_must_divide_the_sequence():
     with pytest.raises(ValueError, match="block_size=3 must divide sequence_length=8"):
         block_ranges([np.array([0, 4])], 8, 3)

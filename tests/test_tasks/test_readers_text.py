@@ -174,34 +174,22 @@ MODULE = '''
     More.
       Indented.
 """
-
-topics = {
-    "a": "First\\nline.",
-    "b": "word",
-    "c": """Second
-text.""",
-}
+topics = {"a": "First\\nline.", "b": "word", "c": """Second
+text."""}
 numbers = {"a": 1, "b": "two\\nlines"}
 names = {"a": "b"}
-
-
 class Thing:
     """A thing.
 
     Indented as
     the class is.
     """
-
     def act(self):
         """Act."""
-
         def inner():
             "Inner."
-
     async def wait(self):
         """Wait."""
-
-
 if True:
     try:
         def late():
@@ -213,34 +201,21 @@ if True:
         case 1:
             def cased():
                 """In a case."""
-
-
 def none():
     x = """Not a docstring."""
     """Nor this."""
-
-
 def empty():
     """"""
 '''
+PROSE = ["The module.\n\nMore.\n  Indented.", "First\nline.", "Second\ntext."]
+PROSE += ["A thing.\n\nIndented as\nthe class is.", "Act.", "Inner.", "Wait.", "Late, with an \\d escape."]
+PROSE += ["In a handler.", "In a case."]
 
 
 def test_documents_by_hand(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
-    path.write_text(MODULE)
+    (tmp_path / "a.py").write_text(MODULE)
 
-    assert [text.decode() for text in read(path, format="prose").texts] == [
-        "The module.\n\nMore.\n  Indented.",
-        "First\nline.",
-        "Second\ntext.",
-        "A thing.\n\nIndented as\nthe class is.",
-        "Act.",
-        "Inner.",
-        "Wait.",
-        "Late, with an \\d escape.",
-        "In a handler.",
-        "In a case.",
-    ]
+    assert [text.decode() for text in read(tmp_path / "a.py", format="prose").texts] == PROSE
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="earlier Pythons strip more than spaces")
