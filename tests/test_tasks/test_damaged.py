@@ -94,16 +94,38 @@ def test_a_wrong_number_of_an_encoded_shard_is_refused(tmp_path, name, place, va
         getattr(EncodedShard.open(tmp_path), name)
 
 
+def with_list(file, column, row, change):
+    """Write a table of sequences again, with another list in one row."""
+    table = pq.read_table(file)
+    lists = table.column(column).to_pylist()
+    if row is None:  # one that is a single piece
+        row = [*map(len, table.column("seq_lengths").to_pylist())].index(1)
+    lists[row] = change(lists[row])
+    place = table.schema.get_field_index(column)
+    field = table.schema.field(place)
+    pq.write_table(table.set_column(place, field, pa.array(lists, field.type)), file)
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "rule"),
+    [
+        ("seq_lengths", lambda old: [0, *old], "length of piece number 0 is 0, and must be"),
+        ("seq_lengths", lambda old: [*old, 1], "tokens of sequence number 0 is 17, and must be"),
+        ("document_starts", lambda old: [*old, 0, 0], "lengths without a start of sequence number 0"),
+        ("input_ids", lambda old: old[:-1], "tokens of sequence number 0 is 15, and must be"),
+    ],
+)
+def test_lists_that_do_not_fit_a_sequence_are_refused(tmp_path, column, change, rule):
+    packed = packed_folder(tmp_path, formats=("parquet",))
+    with_list(packed / "shard-00000.parquet", column, 0, change)
+    with pytest.raises(StoreError, match=rule):
+        PackedReader.open(packed)[0]
+
+
 def test_a_sequence_without_its_starts_is_refused_if_the_pieces_are_known(tmp_path):
     """A single length, of the whole sequence, could be padding: a takedown may leave such sequences."""
     packed = packed_folder(tmp_path, formats=("parquet",))
-    file = packed / "shard-00001.parquet"
-    table = pq.read_table(file)
-    starts = table.column("document_starts").to_pylist()
-    starts[[*map(len, table.column("seq_lengths").to_pylist())].index(1)] = []
-    place = table.schema.get_field_index("document_starts")
-    field = table.schema.field(place)
-    pq.write_table(table.set_column(place, field, pa.array(starts, field.type)), file)
+    with_list(packed / "shard-00001.parquet", "document_starts", None, lambda old: [])
     with pytest.raises(StoreError, match="has 0 pieces, and 1 in the table of pieces"):
         list(PackedReader.open(packed).at_length(32))
 

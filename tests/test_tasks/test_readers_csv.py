@@ -79,6 +79,7 @@ def test_the_beginning_of_a_file_shows_how_it_is_written(
     ("name", "content", "setting"),
     [
         ("a.tsv", 'id\ttext\n1\t"a"\n2\tb\n', "quoting = 'none' if it does, else quoting = 'double'"),
+        ("a.tsv", 'id\ttext\n1\t"a ""b"""\n2\tsay "hi"\n', "quoting = 'none' if it does"),
         ("a.tsv", "id\ttext\n1\tC:\\new\n", "quoting = 'none' if it does, else quoting = 'escapes'"),
         ("a.tsv", "id\ttext\n" + "1\ta\n" * 40_000 + '2\t"b"\n', "quoting = 'none' if they do"),
         ("a.csv", "one,a document\ntwo,another\n", r"\(one, a document\); .* or columns if it has no header"),

@@ -44,13 +44,18 @@ def test_a_document_that_is_too_long_is_bad_and_the_others_are_kept(tmp_path: Pa
 
 @pytest.mark.parametrize("length", [9, 10, 11])
 @pytest.mark.parametrize(
-    ("content", "options", "around"),
-    [("{}", {}, 0), ("{}\nab\n", {"format": "lines"}, 0), ('{{"text":"{}"}}\n{{"text":""}}\n', {}, 11)],
+    ("name", "content", "options", "around"),
+    [
+        ("a.txt", "{}", {}, 0),
+        ("a.txt", "{}\nab\n", {"format": "lines"}, 0),
+        ("a.jsonl", '{{"text":"{}"}}\n{{"text":""}}\n', {}, 11),
+        ("a.json", '[{{"text":"{}"}}]', {}, 11),
+    ],
 )
 def test_the_limit_itself_is_allowed(
-    tmp_path: Path, length: int, content: str, options: dict[str, str], around: int
+    tmp_path: Path, length: int, name: str, content: str, options: dict[str, str], around: int
 ) -> None:
-    path = tmp_path / ("a.jsonl" if around else "a.txt")
+    path = tmp_path / name
     path.write_text(content.format("x" * length))
 
     found = read(path, max_document_bytes=10 + around, **options)
