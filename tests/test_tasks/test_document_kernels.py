@@ -88,8 +88,8 @@ def test_the_kernels_run_as_plain_python(checkout: Path) -> None:
         "test_document_kernels.py::test_ids_are_counted_and_ids_beyond_the_vocabulary_refused",
         "test_document_kernels.py::test_documents_are_hashed_word_by_word",
         "test_document_kernels.py::test_by_hand",
-        "test_readers_jsonl.py::test_documents_by_hand",
-        "test_readers_jsonl.py::test_a_bad_line_is_reported_and_the_others_are_kept",
+        "test_readers_json.py::test_documents_by_hand",
+        "test_readers_json.py::test_a_bad_line_is_reported_and_the_others_are_kept",
     ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider"]
