@@ -79,8 +79,8 @@ def test_the_kernels_run_as_plain_python(checkout: Path) -> None:
         "test_packing_strategies.py::test_sequences_of_a_window_are_in_the_order_of_their_places",
         "test_loading.py::TestBatches::test_wide_vocabularies",
         "test_loading.py::TestBatches::test_hold_what_the_reader_gives",
-        "test_readers_jsonl.py::test_documents_by_hand",
-        "test_readers_jsonl.py::test_a_bad_line_is_reported_and_the_others_are_kept",
+        "test_readers_json.py::test_documents_by_hand",
+        "test_readers_json.py::test_a_bad_line_is_reported_and_the_others_are_kept",
     ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider"]
