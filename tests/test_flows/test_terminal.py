@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tokmill.flows.cli.output import Table, results
+from tokmill.flows.cli.output import Table
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
 from tokmill.flows.figures import figure, key_figures, labelled, percentage, size, span
 from tokmill.flows.results import RunRow
@@ -83,10 +83,9 @@ CELLS = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
 def drawn(made):
-    console = results()
-    with console.capture() as text:
-        console.print(made)
-    return "".join(f"{line.rstrip()}\n" for line in text.get().splitlines())
+    console = Console(width=10_000, file=io.StringIO())
+    console.print(made)
+    return "".join(f"{line.rstrip()}\n" for line in lines(console))
 
 
 @given(st.data(), st.integers(1, 4), st.booleans())
@@ -213,7 +212,7 @@ def test_threads_lose_no_task():
         finish(shown, f"count[a/{shard}]")
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
+        list(pool.map(work, range(400)))
     assert [line.split()[:3] for line in lines(console)] == [["count[*]", "400/400", "made"]]
 
 
