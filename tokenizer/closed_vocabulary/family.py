@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.tokenizer.closed_vocabulary.kernels import encode_strings
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.token_tables import trie_of
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.counting import PretokenCounter
-from tokmill.tokenizer.kernels.tries import Whole, encode_whole
+from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
 from tokmill.tokenizer.pipeline.base_model import (
     SPECIAL_WITH_UNKNOWN,
     UNKNOWN,
@@ -69,9 +69,12 @@ class ClosedModel(BaseModel):
 
     def encoder(self) -> KernelEncoder:
         """Make an encoder."""
-        vocabulary, unknown = self.vocabulary, self.unknown_id
-        whole = Whole(trie_of(dict(vocabulary.ordinary()), vocabulary.size), unknown)
-        return KernelEncoder(encode_whole, whole, vocabulary.offsets, unknown, cut=self.cut)
+        tables = _lay_out(self.vocabulary)
+
+        def own(_length: int) -> CountTables:
+            return tables._replace(block=np.empty_like(tables.block))
+
+        return KernelEncoder(encode_strings, 0, self.vocabulary.offsets, self.unknown_id, own, cut=self.cut)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token: the family's own."""
@@ -90,6 +93,17 @@ class ClosedModel(BaseModel):
         ends = np.concatenate([np.zeros(1, np.int64), self.cut(data, whole).ends])
         strings = unpack(data, ends)
         return [string if string in known else self.unknown_token.encode() for string in strings]
+
+
+def _lay_out(vocabulary: Vocabulary) -> CountTables:
+    """Make the kernel's tables, at most half full."""
+    ids = np.array([i for i, _ in vocabulary.ordinary()], np.int64)
+    starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
+    room = 1 << (2 * ids.shape[0]).bit_length()
+    tables, nothing = empty_tables(room, room, vocabulary.data.shape[0]), np.zeros(0, np.int64)
+    weights = (ids + 1).astype(np.uint64)
+    count_strings(vocabulary.data, starts, ends, weights, 0, tables, nothing, nothing)
+    return tables
 
 
 class ClosedTraining:

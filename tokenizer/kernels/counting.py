@@ -28,7 +28,7 @@ LOWER = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
 _LENGTH_SHIFT = 56
 _ROW = 3
-_BLOCK = 32
+BLOCK = 32
 
 SHORT, LONG, ARENA = 0, 1, 2
 
@@ -62,7 +62,7 @@ def empty_tables(short: int, entries: int, arena: int) -> CountTables:
         zero_pages((entries, 3), np.uint64),
         zero_pages(arena, np.uint8),
         np.zeros(3, np.int64),
-        np.empty((_BLOCK, 3), np.uint64),
+        np.empty((BLOCK, 3), np.uint64),
     )
 
 
@@ -82,8 +82,8 @@ def count_strings(
     New ones are listed in `new`, `noted[0]` in number, unless that has no room at all.
     """
     total = starts.shape[0]
-    for begin in range(first, total, _BLOCK):
-        end = min(begin + _BLOCK, total)
+    for begin in range(first, total, BLOCK):
+        end = min(begin + BLOCK, total)
         hash_block(data, starts, ends, begin, end, tables)
         for k in range(begin, end):
             weight = weights[k] if weights.shape[0] > 0 else np.uint64(1)
@@ -101,8 +101,8 @@ def read_counts(data: BytesIn, offsets: Int64In, tables: CountTables, counts: UI
     """Read how often strings were counted; each of them was."""
     total = counts.shape[0]
     starts, ends = offsets[:-1], offsets[1:]
-    for begin in range(0, total, _BLOCK):
-        end = min(begin + _BLOCK, total)
+    for begin in range(0, total, BLOCK):
+        end = min(begin + BLOCK, total)
         hash_block(data, starts, ends, begin, end, tables)
         for k in range(begin, end):
             length, row = ends[k] - starts[k], np.uint64(k - begin)

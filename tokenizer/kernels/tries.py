@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt32, UInt64
 from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros, load_u64
-from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, lose_all, put_span
+from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel
 
 _EACH_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -223,29 +223,4 @@ def cut_longest(
     return number, np.int64(0)
 
 
-class Whole(NamedTuple):
-    """A closed vocabulary.
-
-    Attributes:
-        trie: the tokens.
-        unknown: the id of all other strings.
-    """
-
-    trie: TokenTrie
-    unknown: int
-
-
-@kernel(inline=True)
-def find_whole(
-    data: BytesIn, start: int, end: int, model: Whole, scratch: int, memory: Memory, out: UInt32, at: int
-) -> tuple[int, int]:
-    """Write the id of a string, or the unknown token's."""
-    token, after = longest_token(data, start, end, model.trie)
-    known = token >= 0 and after == end
-    out[at] = np.uint32(token if known else model.unknown)
-    put_span(memory.spans, at, start, end)
-    return np.int64(1), np.int64(0) if known else end - start
-
-
 encode_longest = encoding_kernel(cut_longest, TokenTrie, int)
-encode_whole = encoding_kernel(find_whole, Whole, int, lose_all)

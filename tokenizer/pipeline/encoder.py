@@ -26,7 +26,7 @@ from tokmill.tokenizer.kernels.encoding import (
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.splitter import edges_of
+from tokmill.tokenizer.splitting.splitter import edges_of, words_of
 
 
 class Accounting:
@@ -116,7 +116,7 @@ def refuse_longer(length: int, what: str = "encode") -> None:
 
 
 Cut = Callable[[NDArray[np.uint8], Pretokens], Pretokens]
-"""Cuts pre-tokens into the strings that are encoded; what lies between them is lost."""
+"""Cuts pre-tokens into the strings that are encoded; only `words_of` leaves out what lies between them."""
 
 
 def whole_pretokens(_data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
@@ -225,7 +225,7 @@ class Workspace:
                 self._scratch = encoder.make_scratch(self._room)
         if self._room > KEPT_BYTES:
             self._room, self._scratch = USUAL_BYTES, encoder.make_scratch(USUAL_BYTES)
-        if encoder.cut is not whole_pretokens:
+        if encoder.cut is words_of:
             lost += np.where(kinds < 0, lost_between(strings, edges), 0)
         return Encoding(ids[: progress[NUM_IDS]], ends, lost)
 
