@@ -82,23 +82,15 @@ def run(
     from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run.machine import store_url
+    from tokmill.flows.run.target import Target
 
-    loaded = load_profile(profile, overrides or [])
+    loaded, target = load_profile(profile, overrides or []), Target(until or ())
     location = store_url(store, loaded.execution)
+    machine = {"workers": workers, "memory": memory, "verify": verify, "rehash": rehash}
+    settings = {**machine, "refresh": refresh or ()}
     began = time.monotonic()
     with watched(location) as shown:
-        result = api.run(
-            loaded,
-            store=location,
-            prefect=not no_prefect,
-            workers=workers,
-            memory=memory,
-            verify=verify,
-            rehash=rehash,
-            until=until or (),
-            refresh=refresh or (),
-            reporter=shown,
-        )
+        result = api.run_target(loaded, target, location, not no_prefect, None, shown, settings)
     seconds = time.monotonic() - began
     options = [("--set", override) for override in overrides or []] + [
         ("--until", kind) for kind in until or []

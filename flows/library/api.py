@@ -160,7 +160,9 @@ def run(
             hint = suggestion(name, known, known_as="sections and settings")
             raise UsageError(f"run: {name}={value!r:.60} is no section of a profile and no setting{hint}")
     target = Target([until] if isinstance(until, str) else until)
-    return _run(_loaded(profile, overrides, changed), target, store, prefect, progress, reporter, settings)
+    return run_target(
+        _loaded(profile, overrides, changed), target, store, prefect, progress, reporter, settings
+    )
 
 
 def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
@@ -200,7 +202,7 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     loaded, grid = _loaded(profile, overrides), grid_of(vocab_sizes, temperatures, families)
     curves_of(loaded, grid)
     target = Target(grid=grid, model=model or SweepParams(), word="sweep")
-    return _run(loaded, target, store, prefect, progress, reporter, settings)
+    return run_target(loaded, target, store, prefect, progress, reporter, settings)
 
 
 def plan(
@@ -236,7 +238,7 @@ def planned(
         return plan_target(profile, target, machine.open_store(), rehash=machine.rehash)
 
 
-def _run(
+def run_target(
     profile: Profile,
     target: Target,
     store: AnyStore | None,
@@ -245,6 +247,7 @@ def _run(
     reporter: Listener | None,
     settings: Mapping[str, Any],
 ) -> FinishedRun:
+    """Make what is asked of a profile; the arguments are as for `run`, `settings` those of `Settings`."""
     location = store_url(_location(store), profile.execution)
     writable_store(location)
     on_prefect = (has_a_server() or not in_notebook()) if prefect is None else prefect

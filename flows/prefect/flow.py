@@ -39,12 +39,13 @@ from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
-from tokmill.flows.run.executor import execute
+from tokmill.flows.run.executor import Executor, composed, result_of
 from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine, open_store, store_url
 from tokmill.flows.run.record import begun, recorded, started_here
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
+from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.flows.upkeep import checking, collecting
 from tokmill.tasks.core.context import context_value
@@ -235,7 +236,9 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
             page = Page(run_id, profile.name, links, state, tasks.task_runs)
             state.listeners.append(page)
             with page.shown(), ending.at_once(tasks.stop):
-                result = execute(profile, target, store, machine, provenance, tasks, state)
+                dag = composed(profile, target, store, machine, state)
+                done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+                result = result_of(str(provenance.run_id), dag, done, state.rows)
                 page.publish(lambda: summed_up(profile, machine.words, result, state, links))
         completed(result)
     return result

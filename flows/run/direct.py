@@ -12,12 +12,12 @@ from uuid import uuid4
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
-from tokmill.flows.run.executor import execute
+from tokmill.flows.run.executor import Executor, composed, result_of
 from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.record import begun, note_end, note_refusals, recorded
 from tokmill.flows.run.target import Target
-from tokmill.flows.run.tasks import Ended, LocalTasks, TaskSpec
+from tokmill.flows.run.tasks import Ended, LocalTasks, TaskSettings, TaskSpec
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.store import Provenance, Store
@@ -41,7 +41,9 @@ def run_directly(profile: Profile, target: Target, machine: Machine, state: RunS
     store, provenance = machine.open_store(), Provenance.collect(run_id=str(uuid4()))
     with _recorded(profile, target, machine, state, provenance) as completed:
         with LocalTasks(machine.workers) as tasks, noting_warnings(state.note):
-            result = execute(profile, target, store, machine, provenance, tasks, state)
+            dag = composed(profile, target, store, machine, state)
+            done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+            result = result_of(str(provenance.run_id), dag, done, state.rows)
         completed(result)
     return result
 
@@ -55,7 +57,9 @@ def reused(profile: Profile, target: Target, machine: Machine, state: RunState) 
     store, provenance, trial = machine.open_store(), Provenance.collect(run_id=str(uuid4())), RunState()
     with leased(store.layout, str(provenance.run_id), names=profile.name):
         try:
-            result = execute(profile, target, store, machine, provenance, _Lookups(store), trial)
+            dag = composed(profile, target, store, machine, trial)
+            done = Executor(store, _Lookups(store), trial).run(dag.jobs)
+            result = result_of(str(provenance.run_id), dag, done, trial.rows)
         except (_MissingError, TaskError):
             return None
         state.sources, state.jobs, state.begun = trial.sources, trial.jobs, trial.begun

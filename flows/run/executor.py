@@ -25,26 +25,16 @@ from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSettings, TaskSpec
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Provenance, Store
+from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import hold
 
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
 
 
-def execute(
-    profile: Profile,
-    target: Target,
-    store: Store,
-    machine: Machine,
-    provenance: Provenance,
-    tasks: Tasks,
-    state: RunState,
-) -> RunResult:
-    """Make what is asked of a profile on some tasks; raises as `Executor.run`, and for its sources."""
+def composed(profile: Profile, target: Target, store: Store, machine: Machine, state: RunState) -> Dag:
+    """Return the DAG of what is asked of a profile; raises for its sources, which `state` is told of."""
     state.sources = resolve_sources(profile, store, rehash=machine.rehash)
-    dag = target.compose(profile, store, state.sources)
-    done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
-    return result_of(str(provenance.run_id), dag, done, state.rows)
+    return target.compose(profile, store, state.sources)
 
 
 class Executor:
