@@ -57,7 +57,7 @@ def verify(
 ) -> Answer:
     """Check artifacts against their records; exit code 1 if any is wrong.
 
-    Also checks the records against the catalog.
+    Labels, runs and removals are read, too, and the catalog must list no artifact that the store lacks.
     """
     refs = [find_artifact(store, artifact) for artifact in artifacts] if artifacts else None
     problems = store.verify(refs, full=deep)

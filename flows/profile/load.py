@@ -81,9 +81,17 @@ def profile_of(
             f"profile '{name}': extends={table['extends']!r} is for files; name that profile, with overrides"
         )
     layered = Layered()
-    layered.merge(with_absolute_paths(as_toml(table), Path.cwd()), TABLE)
+    layered.merge(with_absolute_paths(_without_none(as_toml(table)), Path.cwd()), TABLE)
     layered.table.setdefault("name", name)
     return _loaded(layered, str(layered.table["name"]), overrides, frozenset())
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Write None as TOML files do, as an empty string."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else "" if value is None else value
+        for key, value in table.items()
+    }
 
 
 def _loaded(
@@ -301,7 +309,7 @@ def _key_path(key: str) -> list[str]:
 
 
 def as_toml(given: Any, where: str = "") -> Any:
-    """Return a value, with all in it, as `tomllib` returns it, None as an empty text; other things stay.
+    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is.
 
     Raises:
         ProfileError: it is a set, whose order would differ from one process to the next, or an integer of
@@ -311,8 +319,6 @@ def as_toml(given: Any, where: str = "") -> Any:
         return {key: as_toml(value, f"{where}.{key}" if where else str(key)) for key, value in given.items()}
     if isinstance(given, list | tuple):
         return [as_toml(value, where) for value in given]
-    if given is None:
-        return ""
     if isinstance(given, Set):
         raise ProfileError(f"{where} is a set, which has no order; write a list")
     if isinstance(given, int) and not -(1 << 63) <= given < 1 << 64:

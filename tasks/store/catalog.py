@@ -10,7 +10,7 @@ is corrupt, or of another version, is made again, with a message.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.tasks.core.database import NoDuckDBError
@@ -34,6 +34,8 @@ from tokmill.tasks.store.runs import (
     begin_run,
     crash_run,
     end_run,
+    read_run,
+    run_path,
     write_run,
 )
 from tokmill.tasks.store.snapshot import (
@@ -296,6 +298,13 @@ class Catalog:
         """Add a tag or a note to a run, or take a tag away; StoreError if it cannot be one."""
         annotate(self._layout, run_id, action, text)
 
-    def alive(self, run_id: str, profile: str = "") -> AbstractContextManager[Lease]:
+    @contextmanager
+    def alive(self, run_id: str, profile: str = "") -> Iterator[Lease]:
         """Mark this process as executing a run, for the length of the block, and hold what the run needs."""
-        return leased(self._layout, run_id, names=profile)
+        with leased(self._layout, run_id, names=profile) as lease:
+            try:
+                yield lease
+            finally:
+                with suppress(StoreError):  # it was never written
+                    run = read_run(run_path(self._layout.runs, run_id))
+                    lease.is_kept = run.state == "running"  # its end could not be written, as on a full disk

@@ -35,7 +35,7 @@ from tokmill.tasks.store.layout import (
 from tokmill.tasks.store.names import is_kind
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.rows import Rows, rows_of
-from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES
+from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES, lacks_room
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -329,7 +329,10 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
                 connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, *part[1:3]])
             connection.execute("COMMIT")
         except duckdb.Error as error:  # a page that is damaged, which must not stop every query
-            connection.execute("ROLLBACK")
+            with suppress(duckdb.TransactionException):  # a commit that failed has ended it
+                connection.execute("ROLLBACK")
+            if lacks_room(error):
+                raise
             say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
 
 

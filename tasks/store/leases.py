@@ -91,6 +91,7 @@ class Lease:
         self._path = lease_path(layout, key)
         self._needs = Needs(**Process.own().model_dump(), names=names)
         self._mutex = threading.Lock()
+        self.is_kept = False  # so that whoever looks once this process is gone ends the run
         self._write()
 
     def hold(self, fingerprints: Iterable[str]) -> None:
@@ -118,7 +119,8 @@ class Lease:
         finally:
             ended.set()
             heart.join()
-            shared.remove(self._path)
+            if not self.is_kept:
+                shared.remove(self._path)
 
     def _beat(self, ended: threading.Event) -> None:
         while not ended.wait(BEAT_SECONDS):

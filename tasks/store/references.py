@@ -105,6 +105,8 @@ def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool)
         near = _nearest(label, [*called]) or f"; it has {', '.join(called)}"
         near = near if called else _nearest(full, names.references())
         raise StoreError(f"there is no {full}@{label}{near}")
+    if not called[label]:
+        raise StoreError(f"{full}@{label} was never finished; run the profile that makes it")
     if (layout.artifact(kind, called[label]) / RECORD_FILE).is_file():  # maybe made under another name first
         return read_record(layout.artifact(kind, called[label])).ref.model_copy(update={"name": name})
     stone = tombstone(layout, kind, called[label])

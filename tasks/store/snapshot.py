@@ -5,8 +5,6 @@ writers take. So a reader, in a notebook or here, can keep the file open for as 
 waits for it. A file that another program has opened for writing is read from a copy.
 """
 
-import errno
-import os
 import re
 import shutil
 import tempfile
@@ -21,7 +19,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import Layout, workspace
-from tokmill.tasks.store.tables import BrokenCatalogError, is_of_this_version, make_tables
+from tokmill.tasks.store.tables import BrokenCatalogError, is_of_this_version, lacks_room, make_tables
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -34,7 +32,6 @@ Row: TypeAlias = dict[str, Any]
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 _TAKEN: Final = ("Could not set lock", "already attached")
-_LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _BROKEN: Final = (
     "Corrupt database",
     "not a valid DuckDB database",
@@ -221,6 +218,6 @@ def _in_memory(*within: Path) -> Iterator["DuckDBPyConnection"]:
         with scratch_database(*within) as connection:
             yield connection
     except duckdb.Error as error:  # of our own statements: of the file, unless the machine lacks something
-        if any(lack in str(error) for lack in _LACKS):  # DuckDB reports a full disk as a fatal error, too
+        if lacks_room(error):  # DuckDB reports a full disk as a fatal error, too
             raise StoreError(f"the catalog of {within[0]}: {error}") from error
         raise BrokenCatalogError(str(error)) from error

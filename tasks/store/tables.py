@@ -8,6 +8,8 @@ the walk, which is a lateral join for that reason, and ends after `MOST_STEPS`
 other catalogs are made again.
 """
 
+import errno
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -212,6 +214,14 @@ _DOWN: Final = f"""
 _QUERIES: Final = {"lineage_up": (_UP, _FROM_UP), "lineage_down": (_DOWN, _FROM_DOWN)}
 _OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.content_id, a.status"
 _OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
+
+
+_LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
+
+
+def lacks_room(error: Exception) -> bool:
+    """Whether an error of DuckDB is one of the disk, and no verdict about the file."""
+    return any(lack in str(error) for lack in _LACKS)
 
 
 class BrokenCatalogError(StoreError):

@@ -186,6 +186,9 @@ def test_overrides_go_into_tables_and_the_last_wins(load) -> None:
     profile = load("[pack]\nsequence_length = 64", ["pack.sequence_length=128", "pack.sequence_length=256"])
     assert profile.pack.sequence_length == 256
     assert load(overrides=["encode.end_of_document="]).encode.end_of_document is None
+    assert load(overrides={"encode.end_of_document": None}).encode.end_of_document is None
+    for path in ("train.special_tokens", "sources.web.files"):
+        assert f"{path}.0=None must be" in refusal(load, "", {path: [None]})
 
 
 def test_a_profile_that_says_sources_only_has_defaults_and_loads_back(load, folder: Path) -> None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from tests.test_tasks.reading import PlainDigests, read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.globs import parse
+from tokmill.tasks.formats.text.globs import matches, parse
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec, format_by_name
 from tokmill.tasks.formats.text.walk import expand
@@ -53,6 +53,7 @@ def names(folder: Path, *files: str, exclude: tuple[str, ...] = (), **options: A
         ("./d/../a.txt", ["a.txt"]),
         ("**/.hidden/*", ["d/.hidden/x.txt"]),
         (".*.txt", [".dot.txt"]),
+        ("**/**/**/**/**/**/**/**/**/**/**/**/d*/**/b.txt", ["d/b.txt"]),
     ],
 )
 def test_patterns_by_hand(tmp_path: Path, pattern: str, expected: list[str]) -> None:
@@ -331,6 +332,7 @@ def test_the_checkpoint_of_a_delta_table_stands_for_the_commits_before(tmp_path:
         ),
         (("_delta_log/00000000000000000003.json",), ([],), "00000000000000000001.json is missing"),
         (("_delta_log/_last_checkpoint",), (), "it has no commit"),
+        ((f"_delta_log/{1:020}.checkpoint.parquet",), (), r"\(0*1\.checkpoint\.parquet: "),
         ((".hoodie/hoodie.properties",), (), "is a table of Iceberg or Hudi"),
         (("metadata/v1.metadata.json",), (), "is a table of Iceberg or Hudi"),
     ],
@@ -356,6 +358,10 @@ def odd_entries(folder: Path) -> Iterator[tuple[str, str]]:
     yield "a socket", "socket.txt"
     (folder / "zero.txt").symlink_to("/dev/zero")
     yield "a device", "zero.txt"
+
+
+def test_a_pattern_matches_at_any_depth() -> None:
+    assert matches(("**", "*.txt"), ("d",) * 2000 + ("a.txt",))
 
 
 def test_irregular_files_are_refused_by_name_and_skipped_by_wildcards(

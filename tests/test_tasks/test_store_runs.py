@@ -61,6 +61,12 @@ def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next_with_what_i
     assert list((store.root / "leases").iterdir()) == []
 
 
+def test_a_run_whose_end_cannot_be_written_keeps_its_lease_until_its_process_is_gone(store):
+    with store.catalog.alive("r"):
+        store.catalog.add_run("r")
+    assert [path.name for path in (store.root / "leases").iterdir()] == ["r.json"]
+
+
 @in_proc
 def test_another_process_with_the_same_id_is_not_the_run():
     own = Process.own()

@@ -155,17 +155,27 @@ def shared_folder(patterns: Iterable[Pattern]) -> str:
 
 def matches(parts: Names, names: Names, *, hidden: bool = False, further: bool = False) -> bool:
     """Whether a path matches the components of a pattern; with `further`, whether one below it may."""
-    if not names:
-        return bool(parts) if further else all(part == "**" for part in parts)
-    if not parts:
-        return False
-    is_shown = hidden or not names[0].startswith(".") or parts[0].startswith(".")
-    if parts[0] != "**":
-        is_shown = is_shown and fnmatchcase(names[0], parts[0])
-        return is_shown and matches(parts[1:], names[1:], hidden=hidden, further=further)
-    return matches(parts[1:], names, hidden=hidden, further=further) or (
-        is_shown and matches(parts, names[1:], hidden=hidden, further=further)
-    )
+    places = _with_none_matched(parts, {0})
+    for name in names:
+        shown = {
+            place
+            for place in places
+            if place < len(parts) and (hidden or not name.startswith(".") or parts[place].startswith("."))
+        }
+        found = {place for place in shown if parts[place] == "**"}
+        found |= {place + 1 for place in shown - found if fnmatchcase(name, parts[place])}
+        places = _with_none_matched(parts, found)
+    return any(place < len(parts) for place in places) if further else len(parts) in places
+
+
+def _with_none_matched(parts: Names, places: set[int]) -> set[int]:
+    """Return places in a pattern, and those behind a `**` that matches no folder there."""
+    found = set(places)
+    for place in places:
+        while place < len(parts) and parts[place] == "**":
+            place += 1  # noqa: PLW2901 - on to what follows
+            found.add(place)
+    return found
 
 
 def num_aside(parts: Names, names: Names) -> int:

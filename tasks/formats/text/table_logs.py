@@ -62,7 +62,7 @@ def counting_files(table: Location) -> frozenset[str]:
         )
     try:
         return _replayed(table, names)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BrokenFileError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SourceError(f"{table}: the log of this Delta table cannot be read ({error}); {_FIX}") from error
 
 
@@ -74,10 +74,8 @@ def _replayed(table: Location, names: Sequence[str]) -> frozenset[str]:
             checkpoints.setdefault((int(match[1]), int(match[2] or 1)), []).append(name)
     whole = [(version, parts) for (version, number), parts in checkpoints.items() if len(parts) == number]
     version, parts = max(whole, default=(-1, []))
-    rows = [
-        row["add"] for part in parts for row in read_columns(below(str(table), f"{DELTA}/{part}"), _COLUMNS)
-    ]
-    files = {_path(added, table) for added in rows if added and added["path"]}
+    added_files = (added for part in parts for added in _added(below(str(table), f"{DELTA}/{part}")))
+    files = {_path(added, table) for added in added_files if added and added["path"]}
     commits = [found for name in names if (found := _COMMIT.fullmatch(name)) and int(found[1]) > version]
     if not (parts or commits):
         raise ValueError("it has no commit")
@@ -91,6 +89,13 @@ def _replayed(table: Location, names: Sequence[str]) -> frozenset[str]:
             if removed := action.get("remove"):
                 files.discard(_normal(removed["path"]))
     return frozenset(files)
+
+
+def _added(checkpoint: Location) -> list[Any]:
+    try:
+        return [row["add"] for row in read_columns(checkpoint, _COLUMNS)]
+    except BrokenFileError as error:
+        raise ValueError(f"{checkpoint.name}: {error}") from error
 
 
 def _path(added: Mapping[str, Any], table: Location) -> str:
