@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.tasks.core.database import NoDuckDBError
@@ -64,6 +65,7 @@ T = TypeVar("T")
 _REBUILD_SECONDS, _UPDATE_SECONDS, _QUESTION_SECONDS = 30.0, 2.0, 0.2
 _POLL_SECONDS = 0.02
 _LOG = logging.getLogger(__name__)
+_WITHOUT_DUCKDB = set[Path]()  # the catalogs of which this process has said so
 _UNREADABLE = "SELECT path, problem FROM catalog_files WHERE problem IS NOT NULL ORDER BY path"
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
@@ -157,11 +159,12 @@ class Catalog:
         """Take in what is new, or report why the catalog lags; the next query adds the rows."""
         try:
             self._brought_up(_UPDATE_SECONDS)
-        except NoDuckDBError as error:
-            _LOG.info("%s", error)
         except StoreError as error:
-            say = report or self._say
-            say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
+            if not (isinstance(error, NoDuckDBError) and self.path in _WITHOUT_DUCKDB):
+                say = report or self._say
+                say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
+            if isinstance(error, NoDuckDBError):
+                _WITHOUT_DUCKDB.add(self.path)
 
     def _look(self) -> None:
         """See what others have written; settle runs, and sweep: without permission, a later process does."""

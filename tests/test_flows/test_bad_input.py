@@ -200,7 +200,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tokmill: Tok
     """Only the tokens do not fit on the disk."""
     project(tokmill.folder, {"s/a.txt": GOOD * 12_000}, SOURCE + STAGES)
     environment = {**tokmill.environment, "TOKMILL_STORE": str(tokmill.store), "PYTHON": sys.executable}
-    command = on_small_disk(tokmill.store, "3m", ON_SMALL_DISK)
+    command = on_small_disk(tokmill.store, "2500k", ON_SMALL_DISK)
     done = subprocess.run(command, cwd=tokmill.folder, env=environment, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -143,7 +143,7 @@ def test_the_last_version_and_run_are_kept_and_the_reports_add_up(tokmill: Tokmi
     assert [item.reference for item in applied.removed] == [item.reference for item in found.removed]
     assert applied.num_bytes == found.num_bytes > 0
     assert (usage.total.free_bytes, list(usage.shares)) == (0, ["tiny"])
-    assert usage.total.num_bytes == sum(total for _, total in found.kept.values())
+    assert usage.total.num_bytes == sum(share.num_bytes for share in found.stays)
     assert "| card |" in found.to_markdown().replace("  ", " ")
     assert json.loads(json.dumps(applied.to_json()))["num_bytes"] == found.num_bytes
     assert ended(begun(tokmill, "tiny.toml", LENGTHS[1]))["num_made"] == 0
