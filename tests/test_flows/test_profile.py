@@ -191,6 +191,10 @@ def test_overrides_go_into_tables_and_the_last_wins(load) -> None:
         assert f"{path}.0=None must be" in refusal(load, "", {path: [None]})
 
 
+def test_without_special_tokens_documents_are_only_bounded(load) -> None:
+    assert load("[train]\nspecial_tokens = []").encode.end_of_document is None
+
+
 def test_a_profile_that_says_sources_only_has_defaults_and_loads_back(load, folder: Path) -> None:
     profile = load()
     assert (profile.name, profile.sources["web"].files) == ("own", [f"{folder}/web/*.txt"])
