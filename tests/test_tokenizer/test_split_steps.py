@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
@@ -109,11 +109,13 @@ def split(expression: str, behavior: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": False}
 
 
+BOUNDED = r"\b[^ \n][a-z]?|.\B"
 PRE_TOKENIZERS: list[dict[str, Any]] = [
     *({"type": "Punctuation", "behavior": how} for how in ("Isolated", "Contiguous", "MergedWithPrevious")),
     *(split(r"\s", how) for how in ("Isolated", "Contiguous", "MergedWithPrevious", "MergedWithNext")),
     split(r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", "Isolated"),
     split("[aeiou]", "MergedWithNext"),
+    split(BOUNDED, "Isolated"),
     split(r"\p{L}+|\p{N}", "Contiguous"),
     split("e", "MergedWithPrevious") | {"pattern": {"String": "e"}},
     *({"type": "Digits", "individual_digits": each} for each in (True, False)),
@@ -127,7 +129,9 @@ DROPPING: list[dict[str, Any]] = [
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 # Characters whose classes are the same in the library's tables of Unicode 8
 texts = st.text(
-    st.sampled_from("the foxquicklazydog.,;-'’!1234567890ßéöÜÀ今天気猫日本ぁガｶﾞＡ\u0301\u0323 \t\n\u3000İΣ½"),
+    st.sampled_from(
+        "the foxquicklazydog.,;-'’!1234567890ßéöÜÀ今天気猫日本ぁガｶﾞＡ\u0301\u0323 \t\n\u3000İΣ½²\u200c\u200d"
+    ),
     max_size=40,
 )
 
@@ -155,6 +159,8 @@ def content_of(family: str) -> str:
     st.integers(0, 3),
     st.lists(texts, min_size=1, max_size=4),
 )
+@example([], PRE_TOKENIZERS[:1], DROPPING[-2], 0, ["1½", "a\u200db", ";²0"])
+@example([], [split(BOUNDED, "Isolated")], DROPPING[4], 0, ["1½ a²", "a\u200db½"])
 @settings(max_examples=40)
 def test_any_pipeline_gives_the_ids_of_tokenizers(family, normalizers, steps, dropping, place, given_texts):
     if family in LOSES:

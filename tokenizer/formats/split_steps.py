@@ -16,7 +16,7 @@ import regex
 
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
-from tokmill.tokenizer.splitting.patterns import Behavior, with_behavior
+from tokmill.tokenizer.splitting.patterns import WORD_CHARACTER, Behavior, with_behavior
 
 Json = dict[str, Any]
 
@@ -87,6 +87,18 @@ _OTHERWISE_EVERYWHERE = regex.compile(
 _MOSTLY_ALIKE = frozenset({"^", "$", r"\d", r"\D", r"\b", r"\B"})
 
 
+# Oniguruma's `\w` is Rust's without joiners; outside of classes, six numbers of Latin-1 are in it, too.
+_WORD_IN_CLASSES = WORD_CHARACTER.replace(r"\p{Join_Control}", "")
+_ONIGURUMA_WORD = f"{_WORD_IN_CLASSES}²³¹¼½¾"
+_AFTER, _BEFORE = f"(?<=[{_ONIGURUMA_WORD}])", f"(?=[{_ONIGURUMA_WORD}])"
+_NOT_AFTER, _NOT_BEFORE = f"(?<![{_ONIGURUMA_WORD}])", f"(?![{_ONIGURUMA_WORD}])"
+_BOUNDARIES = {
+    r"\b": f"(?:{_AFTER}{_NOT_BEFORE}|{_NOT_AFTER}{_BEFORE})",
+    r"\B": f"(?:{_AFTER}{_BEFORE}|{_NOT_AFTER}{_NOT_BEFORE})",
+}
+_BOUNDARY = regex.compile(r"(?:\\\\|\[\^?\]?(?:\\.|[^\]\\])*\])(*SKIP)(*FAIL)|\\[bB]", regex.DOTALL)
+
+
 def refusal(where: str, key: str, value: object, rule: str) -> FormatError:
     """Return the error for a value that cannot be read."""
     return FormatError(f"{where}: {key}={value!r:.200}, but {rule}")
@@ -144,7 +156,8 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
             raise refusal(where, "pre_tokenizer: Split.pattern", expression, rule)
     if invert and behavior not in {"Isolated", "Removed"}:
         raise refusal(where, "pre_tokenizer: Split.invert", True, f"{behavior} can be done without it only")
-    return _behaving(read_expression(expression), behavior, where)
+    expression = _BOUNDARY.sub(lambda found: _BOUNDARIES[found[0]], read_expression(expression))
+    return _behaving(expression, behavior, where)
 
 
 _LEAVE_STRETCHES = {"punctuation", "unicode_scripts"}
@@ -188,18 +201,21 @@ BERT = (SPLIT_PATTERNS["bert"],)
 WORDS = SPLIT_PATTERNS["whitespace_split"]
 """The expression of words alone."""
 
-WHOLE_STEPS = {
+_ONIGURUMA_WORDS = (rf"\s+|[{_ONIGURUMA_WORD}]+|[^\s{_WORD_IN_CLASSES}]+",)
+_SPLIT = {"type": "Split", "pattern": {"Regex": r"\w+|[^\w\s]+"}, "behavior": "Removed", "invert": True}
+
+WHOLE_STEPS: Mapping[tuple[str, ...], Json] = {
     BERT: {"type": "BertPreTokenizer"},
     (WORDS,): {"type": "WhitespaceSplit"},
     (SPLIT_PATTERNS["whitespace"],): {"type": "Whitespace"},
+    _ONIGURUMA_WORDS: _SPLIT,
 }
 """Steps that leave white space out, and the chains that they stand for."""
 
-_CHAINS = {step["type"]: chain for chain, step in WHOLE_STEPS.items()}
+_CHAINS = {step["type"]: chain for chain, step in WHOLE_STEPS.items() if step is not _SPLIT}
 _SCRIPTS = SPLIT_PATTERNS["unicode_scripts"]
 _SPACES = frozenset({r"\s", r"\s+"})
 _NOT_SPACES = frozenset({r"\S+", r"[^\s]+"})
-_RUST_WORDS = r"\w+|[^\w\s]+"
 _STEPS = ", UnicodeScripts, BertPreTokenizer, Whitespace and WhitespaceSplit"
 
 
@@ -226,7 +242,7 @@ def read_steps(steps: Sequence[Json], family: str, where: str) -> tuple[str, ...
     chain = list[str]()
     loses_spaces = False
     for step in steps:
-        known = _CHAINS.get(_without_spaces(step))
+        known = _whole_chain(step)
         by_scripts = step["type"] == "UnicodeScripts"
         chain += known or (_SCRIPTS if by_scripts else read_split(step, where, _STEPS),)
         loses_spaces = loses_spaces or known is not None
@@ -238,11 +254,11 @@ def read_steps(steps: Sequence[Json], family: str, where: str) -> tuple[str, ...
     return tuple(chain[:-1] if len(chain) > 1 and chain[-1] == WORDS else chain)
 
 
-def _without_spaces(step: Json) -> str:
-    """Return which step that leaves white space, and nothing else, out a step is; "" if it is none."""
+def _whole_chain(step: Json) -> tuple[str, ...] | None:
+    """Return the chain of a step that leaves white space, and nothing else, out; None for another step."""
     if step["type"] != "Split" or step["behavior"] != "Removed":
-        return str(step["type"])
-    expression = step["pattern"].get("Regex")
-    if step.get("invert") and expression == _RUST_WORDS:
-        return "Whitespace"
-    return "WhitespaceSplit" if expression in (_NOT_SPACES if step.get("invert") else _SPACES) else ""
+        return _CHAINS.get(step["type"])
+    expression, invert = step["pattern"].get("Regex"), bool(step.get("invert"))
+    if invert and step["pattern"] == _SPLIT["pattern"]:
+        return _ONIGURUMA_WORDS
+    return (WORDS,) if expression in (_NOT_SPACES if invert else _SPACES) else None

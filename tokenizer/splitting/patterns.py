@@ -78,7 +78,7 @@ _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"!-/:-@\[-`{-~\p{P}"  # of BERT: ASCII's symbols, too
-_WORD_CHARACTER = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"  # what Rust's \w is
+WORD_CHARACTER = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"  # what Rust's \w is
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 _SCRIPT_NAMES = (
@@ -132,7 +132,7 @@ SPLIT_PATTERNS: MappingProxyType[str, str] = MappingProxyType(
         "clip": r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+|\s+",
         "bert": rf"\s+|[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+",
         # as the pre-tokenizers of these names in Hugging Face's tokenizers, with white space kept
-        "whitespace": rf"\s+|[{_WORD_CHARACTER}]+|[^\s{_WORD_CHARACTER}]+",
+        "whitespace": rf"\s+|[{WORD_CHARACTER}]+|[^\s{WORD_CHARACTER}]+",
         "whitespace_split": r"\s+|[^\s]+",
         "punctuation": f"[{_PUNCTUATION}]",
         "unicode_scripts": runs_of_scripts(),
