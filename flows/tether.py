@@ -1,4 +1,4 @@
-"""Runs a module that must not outlive its parent: `python -P tethered.py DESCRIPTOR MODULE ARGUMENT…`.
+"""Runs a module that must not outlive its parent: `python -P tether.py DESCRIPTOR MODULE ARGUMENT…`.
 
 The descriptor is the reading end of a pipe; when the parent ends, even by SIGKILL, the pipe is closed, and
 this process kills its group. It is started as a file, so that no package `tokmill` of the working directory

@@ -201,8 +201,8 @@ def once_each(what: str, named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
     values: dict[str, _T] = {}
     for name, value in named:
         if name in values:
-            raise UsageError(f"compare: {what}: {name!r} is named twice; name each once")
+            raise UsageError(f"{what}: {name!r} is named twice; name each once")
         if name in ("all", "*"):
-            raise UsageError(f"compare: {what}: {name!r} is what all together are called; use another name")
+            raise UsageError(f"{what}: {name!r} is what all together are called; use another name")
         values[name] = value
     return values

@@ -90,7 +90,9 @@ def run(
     settings = {**machine, "refresh": refresh or ()}
     began = time.monotonic()
     with watched(location) as shown:
-        result = api.run_target(loaded, target, location, not no_prefect, None, shown, settings)
+        result = api.run_target(
+            loaded, target, settings, store=location, prefect=not no_prefect, reporter=shown
+        )
     seconds = time.monotonic() - began
     options = [("--set", override) for override in overrides or []] + [
         ("--until", kind) for kind in until or []

@@ -160,8 +160,9 @@ def run(
             hint = suggestion(name, known, known_as="sections and settings")
             raise UsageError(f"run: {name}={value!r:.60} is no section of a profile and no setting{hint}")
     target = Target([until] if isinstance(until, str) else until)
+    loaded = _loaded(profile, overrides, changed)
     return run_target(
-        _loaded(profile, overrides, changed), target, store, prefect, progress, reporter, settings
+        loaded, target, settings, store=store, prefect=prefect, progress=progress, reporter=reporter
     )
 
 
@@ -202,7 +203,9 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     loaded, grid = _loaded(profile, overrides), grid_of(vocab_sizes, temperatures, families)
     curves_of(loaded, grid)
     target = Target(grid=grid, model=model or SweepParams(), word="sweep")
-    return run_target(loaded, target, store, prefect, progress, reporter, settings)
+    return run_target(
+        loaded, target, settings, store=store, prefect=prefect, progress=progress, reporter=reporter
+    )
 
 
 def plan(
@@ -241,13 +244,14 @@ def planned(
 def run_target(
     profile: Profile,
     target: Target,
-    store: AnyStore | None,
-    prefect: bool | None,
-    progress: bool | None,
-    reporter: Listener | None,
     settings: Mapping[str, Any],
+    *,
+    store: AnyStore | None,
+    prefect: bool | None = None,
+    progress: bool | None = None,
+    reporter: Listener | None = None,
 ) -> FinishedRun:
-    """Make what is asked of a profile; the arguments are as for `run`, `settings` those of `Settings`."""
+    """Make what is asked of a profile; `settings` are those of `Settings`, all else as for `run`."""
     location = store_url(_location(store), profile.execution)
     writable_store(location)
     on_prefect = (has_a_server() or not in_notebook()) if prefect is None else prefect

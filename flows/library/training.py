@@ -261,16 +261,15 @@ def bench_for(
         sources = trained.table["sources"]
     else:
         raise UsageError("texts: this tokenizer was not trained by tokmill.train here; name the texts")
-    same = (
+    if (
         trained is not None
         and sources == trained.table["sources"]
         and bench.store.location == trained.store.location
-    )
-    if not same:
+    ):
+        bench = trained
+    else:
         used = {"use": _use(tok, bench.store)}
         bench = Bench(bench.store, {"name": bench.table["name"], "sources": sources, "tokenizer": used})
-    elif trained is not None:
-        bench = trained
     return bench.with_sections(name=name, holdout=held_out(holdout))
 
 

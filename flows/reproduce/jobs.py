@@ -1,8 +1,8 @@
 """Makes artifacts from their records: each record becomes a job, whose inputs are the jobs of its inputs.
 
-A record says the stage, the parameters, and which inputs had which role. What it does not hold
-comes from what is made first: the text of a shard, from the corpus that lists it. Nothing is taken from the
-store of the originals, so that the new artifacts are made of nothing but records and the inputs from outside.
+A record says the stage, the parameters, and which inputs had which role. What it does not hold comes from
+what is made first: the text of a shard, from the corpus that lists it. Nothing is taken from the store of the
+originals, so that the new artifacts are made of nothing but records and the inputs from outside.
 """
 
 from collections import Counter
@@ -36,11 +36,11 @@ _VERBS = {
     "card.stage": "card tokenizer_card",
     "count.stage": "count count_shard merge_counts",
     "encode.stage": "encode encode_shard",
-    "export.stage": "export export_shard",
     "holdout.stage": "hash_documents holdout",
     "ingest.stage": "ingest",
     "mixing.consume": "consume",
     "mixing.stage": "mix",
+    "packing.export": "export export_shard",
     "packing.stage": "pack pack_plan pack_shard",
     "score.stage": "fit_trigrams score_column score_noise score_perplexity",
     "sweep.cell": "sweep_cell",

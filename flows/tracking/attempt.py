@@ -20,6 +20,7 @@ from uuid import UUID, uuid5
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry
+from tokmill.tasks.store.rows import flat
 from tokmill.tasks.store.runs import Begun
 
 End: TypeAlias = Literal["completed", "failed", "stopped"]
@@ -58,16 +59,13 @@ class Asked:
     """Artifacts that list its inputs: a shard of a corpus is no artifact, the corpus is."""
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return nested values as text by dotted names; what is not set is left out."""
-    texts: dict[str, str] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            texts.update(flat(value, f"{prefix}{name}."))
-        elif value is not None and value not in ([], ""):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            texts[f"{prefix}{name}"] = text
-    return texts
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in flat(values)
+        if value not in (None, "", [], {})
+    }
 
 
 class Outbox:

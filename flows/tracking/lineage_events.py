@@ -29,7 +29,7 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport, create_
 from tokmill.flows.credentials import kept
 from tokmill.flows.profile.sections import ENVIRONMENT, OpenLineage
 from tokmill.flows.results import RunRow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, flat
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, texts_of
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry, Record
@@ -39,6 +39,7 @@ _SECONDS, _HURRIED_SECONDS = 60.0, 1.5
 _SILENCE_SECONDS = 10.0  # as long as the client's first five attempts at one event
 PRODUCER: Final = f"pkg:pypi/tokmill@{metadata.version('tokmill')}"
 """The URI by which events and facets say who made them: a package URL, which needs no server."""
+facets.set_producer(PRODUCER)
 _ROWS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("corpus", "hashes_shard", "encoded_shard", "encoded", "mixture"), "num_documents"),
     **dict.fromkeys(("pack_plan", "packed_shard", "packed"), "num_sequences"),
@@ -222,10 +223,7 @@ def _tags(tags: Mapping[str, str]) -> Any:
 
 def _parameters(values: Mapping[str, Any]) -> Any:
     of = facets.execution_parameters_run
-    return of.ExecutionParametersRunFacet([of.ExecutionParameter(*pair) for pair in flat(values).items()])
-
-
-facets.set_producer(PRODUCER)
+    return of.ExecutionParametersRunFacet([of.ExecutionParameter(*pair) for pair in texts_of(values).items()])
 
 
 def named(location: str) -> tuple[str, str]:

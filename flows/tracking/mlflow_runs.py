@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 
 from tokmill.flows.profile.sections import MLflow
 from tokmill.flows.results import RunRow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, flat
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, texts_of
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.holdout.stage import TRAINING, VALIDATION
 
@@ -118,7 +118,7 @@ class MLflowRun:
         experiment = _experiment(client, self._wanted.experiment or begun.experiment or begun.profile)
         began = round(attempt.began.timestamp() * 1000)
         self._id = client.create_run(experiment, began, tags, begun.name).info.run_id
-        given = {_named(name): value[:_LONGEST_PARAM] for name, value in flat(begun.parameters).items()}
+        given = {_named(name): value[:_LONGEST_PARAM] for name, value in texts_of(begun.parameters).items()}
         params = [Param(name, value) for name, value in given.items()]
         for first in range(0, len(params), _PARAMS_AT_ONCE):
             client.log_batch(self._id, params=params[first : first + _PARAMS_AT_ONCE])

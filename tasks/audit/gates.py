@@ -21,6 +21,14 @@ SCHEMA = pa.schema(
         ("missing", pa.string()),
     ]
 )
+_OF_SOURCES = {
+    "min_bytes_per_token": "bytes_per_token",
+    "max_fertility": "fertility",
+    "max_unknown_share": "unknown_share",
+}
+_NO_HELD_OUT = "none of its documents with text is held out: raise holdout.share or holdout.num_documents"
+_NO_TEXT = "it has no text in the sample of the corpus: give it documents that are not empty"
+_NO_REFERENCE = "the reference language has no tokens: audit.parallel needs lines that are not blank"
 
 
 class Comparison(NamedTuple):
@@ -106,16 +114,6 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
 def not_passed(gate: str) -> bool:
     """Whether a gate failed, or lacked the text to measure one of its limits."""
     return gate.startswith(("failed", "not measured"))
-
-
-_OF_SOURCES = {
-    "min_bytes_per_token": "bytes_per_token",
-    "max_fertility": "fertility",
-    "max_unknown_share": "unknown_share",
-}
-_NO_HELD_OUT = "none of its documents with text is held out: raise holdout.share or holdout.num_documents"
-_NO_TEXT = "it has no text in the sample of the corpus: give it documents that are not empty"
-_NO_REFERENCE = "the reference language has no tokens: audit.parallel needs lines that are not blank"
 
 
 def _value(row: Mapping[str, Any], column: str) -> float | None:

@@ -56,8 +56,7 @@ class AuditParams(Params):
         gt=0,
         le=1 << 20,
         description="How much text of each source is read, in 10^6 bytes: of the documents held out, where "
-        "there "
-        "are some, else of the corpus.",
+        "there are some, else of the corpus.",
     )
     reference: str | None = Field(
         default=None,
@@ -84,8 +83,7 @@ class AuditParams(Params):
     max_premium: Limits | None = Field(
         default=None,
         description="The most tokens of a language for one of the reference language, on parallel text: "
-        "one number, or "
-        "a table by language.",
+        "one number, or a table by language.",
         examples=[{"hin": 2.5}],
     )
     max_unused_share: float | None = Field(
@@ -93,8 +91,8 @@ class AuditParams(Params):
         ge=0,
         le=1,
         description="The greatest fraction of the vocabulary, without special and reserved tokens, that "
-        "may be "
-        "unused in the training text (in the text that was read, where the tokenizer was not trained here).",
+        "may be unused in the training text (in the text that was read, where the tokenizer was not trained "
+        "here).",
     )
     no_unreachable: bool = Field(
         default=False,
@@ -105,8 +103,7 @@ class AuditParams(Params):
         ge=0,
         allow_inf_nan=False,
         description="How many more tokens than those of the tokenizer audit.compare_with each source may "
-        "have, as a "
-        "fraction of them: 0.01 for one in a hundred.",
+        "have, as a fraction of them: 0.01 for one in a hundred.",
     )
     on_failure: Literal["warn", "fail"] = Field(
         default="warn",

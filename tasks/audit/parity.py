@@ -87,8 +87,7 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
         if number != wanted or not number:
             raise AuditError(
                 f"audit.parallel: {language} has {number} lines and {reference} {wanted}; line N of every "
-                "file must "
-                "be the same sentence, and there must be at least one"
+                "file must be the same sentence, and there must be at least one"
             )
 
 

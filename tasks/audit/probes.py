@@ -46,45 +46,6 @@ SCHEMA = pa.schema(
         *(("met", pa.bool_()), ("remark", _S)),
     ]
 )
-
-
-def probe(tok: Tokenizer, own: Sequence[OwnProbe] = ()) -> pa.Table:
-    """Return the table `vocab_probes`: ours, then the user's own.
-
-    Args:
-        tok: the tokenizer.
-        own: probes of the profile.
-
-    Raises:
-        ValueError: two of the own probes have one name.
-    """
-    twice = [name for name, number in Counter(one.name for one in own).items() if number > 1]
-    if twice:
-        raise ValueError(f"probes: several are named {twice[0]!r}; give each its own name")
-    probes = [*text_probes(tok), *number_probes(), *(one.to_probe() for one in own)]
-    return pa.Table.from_pylist([_row(tok, one) for one in probes], SCHEMA)
-
-
-def _row(tok: Tokenizer, one: Probe) -> dict[str, Any]:
-    ids: list[int] = []
-    try:
-        found = Encoded.of(tok, one.text)
-        ids, verdict = found.ids, one.judge(tok, found)
-    except TokenizerError as error:
-        verdict = Verdict(False, f"refused: {error}")
-    return {
-        "probe": one.name,
-        "group": one.group,
-        "text": one.text,
-        "expectation": one.expectation,
-        "ids": ids,
-        "tokens": [tok.definition.model.readable(token) for token in ids],
-        "num_tokens": len(ids),
-        "met": None if one.expectation is None else verdict.met,
-        "remark": verdict.remark,
-    }
-
-
 _BACK = ("comes back unchanged", unchanged)
 _ONE_MORE = ("1 token more at most", adds_at_most(1, "return x"))
 _SAME_BEGINNING = ("begins with the ids of the text without", begins_with("the end"))
@@ -151,6 +112,43 @@ _LOOKALIKES = ("<|endoftext|>", "<|im_start|>", "</s>", "<s>", "[CLS]", "[MASK]"
 _MOST_NAMES = 20
 _LONGEST = 4
 _NUMBERS = ("1234567", "12345678", "123456789")
+
+
+def probe(tok: Tokenizer, own: Sequence[OwnProbe] = ()) -> pa.Table:
+    """Return the table `vocab_probes`: ours, then the user's own.
+
+    Args:
+        tok: the tokenizer.
+        own: probes of the profile.
+
+    Raises:
+        ValueError: two of the own probes have one name.
+    """
+    twice = [name for name, number in Counter(one.name for one in own).items() if number > 1]
+    if twice:
+        raise ValueError(f"probes: several are named {twice[0]!r}; give each its own name")
+    probes = [*text_probes(tok), *number_probes(), *(one.to_probe() for one in own)]
+    return pa.Table.from_pylist([_row(tok, one) for one in probes], SCHEMA)
+
+
+def _row(tok: Tokenizer, one: Probe) -> dict[str, Any]:
+    ids: list[int] = []
+    try:
+        found = Encoded.of(tok, one.text)
+        ids, verdict = found.ids, one.judge(tok, found)
+    except TokenizerError as error:
+        verdict = Verdict(False, f"refused: {error}")
+    return {
+        "probe": one.name,
+        "group": one.group,
+        "text": one.text,
+        "expectation": one.expectation,
+        "ids": ids,
+        "tokens": [tok.definition.model.readable(token) for token in ids],
+        "num_tokens": len(ids),
+        "met": None if one.expectation is None else verdict.met,
+        "remark": verdict.remark,
+    }
 
 
 def text_probes(tok: Tokenizer) -> Iterator[Probe]:

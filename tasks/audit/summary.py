@@ -25,6 +25,11 @@ _NUM_EXAMPLES = 30
 _UNUSED_IN = {"training": "the text that it was trained on", "text": "the text that was read"}
 Text = Literal["held_out", "corpus"]
 TEXTS = {"held_out": "the documents that are held out", "corpus": "a sample of the corpus"}
+_HEAD = (
+    *("source", "documents", "tokens", "bytes per token", "characters per token", "tokens per word"),
+    *("whole words", "tokens for 90 %", "Rényi efficiency", "bits per byte"),
+)
+_PREMIUMS = ("premium", "premium_low", "premium_high", "premium_median")
 
 
 class Vocabulary(BaseModel):
@@ -195,12 +200,6 @@ def to_markdown(summary: AuditSummary) -> str:
     return "\n".join(lines)
 
 
-_HEAD = (
-    *("source", "documents", "tokens", "bytes per token", "characters per token", "tokens per word"),
-    *("whole words", "tokens for 90 %", "Rényi efficiency", "bits per byte"),
-)
-
-
 def _cells(row: Mapping[str, Any], entropy: Mapping[str, Any]) -> list[str]:
     return [
         "all" if row["source"] == ALL else row["source"],
@@ -283,9 +282,6 @@ def _parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             ],
         ),
     ]
-
-
-_PREMIUMS = ("premium", "premium_low", "premium_high", "premium_median")
 
 
 def _limit_lines(limits: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -57,8 +57,8 @@ def change_text(a: Any, b: Any) -> str:
 class Explanation:
     """How and why two artifacts differ."""
 
-    a: Record  # the records
-    b: Record  # the records
+    a: Record
+    b: Record
     causes: Sequence[Cause]  # the first causes, upstream ones first; none if the contents are equal
     without_effect: Sequence[Cause]  # what differs in the recipes although the contents are equal
     fields: Sequence[Difference]  # the fields of the recipes that differ; inputs are digests there

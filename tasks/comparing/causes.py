@@ -22,6 +22,11 @@ package or Python, the operating system, the code of a checkout; or it cannot be
 
 WEAK: Final = "text"
 """The field of a cause that says only that a shard's text differs; a corpus, if one is found, says why."""
+_SECTIONS: Final = {"count": "train", "pack_plan": "pack", "tokenizer_card": "card"}
+"""Stages that take the parameters of another one's section of the profile."""
+_OF_PACK: Final = {"mix.sequence_length"}
+"""Parameters that a stage takes from the profile's `[pack]`."""
+_LONGEST: Final = 60
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,6 @@ class Cause:
         }
 
 
-_SECTIONS: Final = {"count": "train", "pack_plan": "pack", "tokenizer_card": "card"}
-"""Stages that take the parameters of another one's section of the profile."""
-
-_OF_PACK: Final = {"mix.sequence_length"}
-"""Parameters that a stage takes from the profile's `[pack]`."""
-
-
 def once_each(causes: Iterable[Cause]) -> list[Cause]:
     """Return the causes, each once and in order; without what only follows from others of them."""
     found: dict[tuple[str, ...], Cause] = {}
@@ -105,9 +103,6 @@ def value_text(value: Any) -> str:
     if not text.isprintable() or text != text.strip() or not text:
         text = json.dumps(text, ensure_ascii=not text.isprintable())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-_LONGEST: Final = 60
 
 
 def record_of(store: Store, ref: ArtifactRef) -> Record | None:

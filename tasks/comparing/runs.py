@@ -38,8 +38,8 @@ class Reasons(NamedTuple):
 class ArtifactLine:
     """The artifact of one task in each run."""
 
-    task: str  # the task's title
-    refs: Sequence[ArtifactRef | None]  # the artifacts; None where a run has none
+    task: str  # its title
+    refs: Sequence[ArtifactRef | None]  # None where a run has none
     labels: Sequence[str | None]  # their references for people
     causes: Sequence[Sequence[Cause]]
     """For each run, why its artifact differs from that of the first; none if it does not."""
@@ -64,8 +64,8 @@ class ArtifactLine:
 class Comparison:
     """Some runs side by side; the first one is the one that the others are measured against."""
 
-    store: Store  # the store
-    runs: Sequence[Run]  # the runs, at least two
+    store: Store
+    runs: Sequence[Run]  # at least two
 
     @cached_property
     def parameters(self) -> Sequence[Line]:

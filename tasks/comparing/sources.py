@@ -63,10 +63,17 @@ def causes_of_sources(store: Store, a: Record, b: Record) -> Iterator[Cause]:
             details.append(f"… and {len(own) - _SHOWN:,} more files")
         total = _total(own, hashes)
         text = f"source {source}: {numbers[0]:,} → {_counted(numbers[1])}{_said(own, total)}"
-        files = [{**each._asdict(), "documents": _json(known[each.name])} for each in own]
-        for each in files:
-            del each["source"]
-        data = {"files": files, "documents": _json(total)}
+        rows = [
+            {
+                "name": each.name,
+                "how": each.how,
+                "a": each.a,
+                "b": each.b,
+                "documents": _json(known[each.name]),
+            }
+            for each in own
+        ]
+        data = {"files": rows, "documents": _json(total)}
         where = f"{b.kind}/{b.name}"
         yield Cause("source", where, source, numbers[0], numbers[1], text, details, data)
 

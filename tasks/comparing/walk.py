@@ -30,6 +30,7 @@ _CORPUS: Final = """
 Had: TypeAlias = Mapping[tuple[str, str], ArtifactRef]
 _SHARD: Final = "_shard"
 _MOST_PARTS: Final = 4  # of one source: the shards of a source differ for the same reasons
+_MOST_GIVEN: Final = 4
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Walk:
     keeps to what these runs had.
     """
 
-    store: Store  # the store
+    store: Store
     had: tuple[Had, Had] = ({}, {})
     """The artifacts of either run by kind and name; nothing where artifacts alone are compared."""
     _known: dict[tuple[str, ...], list[Cause]] = field(default_factory=dict)
@@ -180,9 +181,6 @@ def _given_to(record: Record) -> Iterator[str]:
     for name, value in [*(record.payload.get("params") or {}).items()][:_MOST_GIVEN]:
         if name != "part" and not isinstance(value, dict | list) and value is not None:
             yield f"{name} {value_text(value)}"
-
-
-_MOST_GIVEN: Final = 4
 
 
 def _reworked(record: Record) -> InputEntry | None:

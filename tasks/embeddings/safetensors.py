@@ -7,11 +7,8 @@
 A header has at most 100 MB; tensors do not overlap, have the size that dtype and shape say, and fill the
 file. These rules of the format (huggingface/safetensors, README) keep a damaged or hostile file from being
 read anywhere else than it says. Tensors are copied piece by piece, so memory does not grow with the model.
-
-Compute the rows of new ids from rows of old ones, in every floating-point type that embeddings have.
-
-Means are computed in 64 bits and rounded to the matrix's own type, to nearest, ties to even. bfloat16, which
-numpy does not know, is the upper half of a 32-bit float.
+Rows of new ids are means of rows of old ones, computed in 64 bits and rounded to the matrix's own type, to
+nearest, ties to even. bfloat16, which numpy does not know, is the upper half of a 32-bit float.
 """
 
 import math

@@ -10,7 +10,7 @@ is corrupt, or of another version, is made again, with a message.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -49,6 +49,7 @@ from tokmill.tasks.store.snapshot import (
     answering,
     check_question,
     copied,
+    empty,
     reading,
     replacing,
 )
@@ -184,7 +185,7 @@ class Catalog:
         try:
             self.rebuild()
         except StoreError:  # busy, or not writable
-            return self._answered_by_copy(ask, anew=True)
+            return self._answered_by(copied(self._layout, anew=True), ask)
         with reading(self.path) as connection:
             return self._told(connection, ask)
 
@@ -196,18 +197,20 @@ class Catalog:
                 ):
                     return self._told(connection, ask)
         elif not any(self._layout.artifacts()) and not any(disk.entries(self._layout.runs)):
-            return self._answered_by_copy(ask, anew=True)  # a query does not make a store
+            return self._answered_by(empty(self._layout), ask)  # a query does not make a store
         try:
             self._brought_up(_QUESTION_SECONDS)
         except BrokenCatalogError:
             raise
         except StoreError:  # busy, or not writable
-            return self._answered_by_copy(ask, anew=not self.path.exists())
+            return self._answered_by(copied(self._layout, anew=not self.path.exists()), ask)
         with reading(self.path) as connection:
             return self._told(connection, ask)
 
-    def _answered_by_copy(self, ask: Callable[["DuckDBPyConnection"], T], *, anew: bool) -> T:
-        with copied(self._layout, anew=anew) as connection:
+    def _answered_by(
+        self, catalog: "AbstractContextManager[DuckDBPyConnection]", ask: Callable[["DuckDBPyConnection"], T]
+    ) -> T:
+        with catalog as connection:
             self._take_in(connection)
             return self._told(connection, ask)
 

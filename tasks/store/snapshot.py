@@ -86,6 +86,13 @@ def copied(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
 
 
 @contextmanager
+def empty(layout: Layout) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to an empty catalog in memory."""
+    with _written(Path(":memory:"), None, layout.root) as connection:
+        yield connection
+
+
+@contextmanager
 def answering(connection: "DuckDBPyConnection") -> Iterator[None]:
     """Let a query of this block change nothing, and raise what DuckDB says against it as StoreError."""
     import duckdb

@@ -201,7 +201,7 @@ def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
     unknown, occurring = unknown_ids(tok), occurrences_by_source(tok, counts)
     every = sum(occurring.values(), np.zeros(tok.vocab_size, np.uint64))
 
-    def figures(num_bytes: int, found: "np.ndarray") -> dict[str, Any]:
+    def figures(num_bytes: int, found: np.ndarray) -> dict[str, Any]:
         num_tokens = int(found.sum())
         return {
             "num_bytes": num_bytes,
@@ -245,7 +245,7 @@ class _Curve:
     lock: Lock = field(default_factory=Lock)
     waiting: "dict[int, Tokenizer]" = field(default_factory=dict)
 
-    def take(self, params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
+    def take(self, params: TrainParams, counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
         with self.lock:
             if params.vocab_size not in self.waiting:
                 learned = learn(params, counts, balance, sizes)
@@ -257,7 +257,7 @@ _LOCK = Lock()
 _CURVES: OrderedDict[_Key, _Curve] = OrderedDict()
 
 
-def _train_together(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
+def _train_together(params: TrainParams, counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
     """Return the tokenizer of `params`."""
     key = (params.model_dump_json(exclude={"vocab_size"}), counts, balance)
     with _LOCK:

@@ -11,6 +11,13 @@ from tokmill.tasks.pages.page import document, note, section, table
 from tokmill.tasks.sweep.cell import curve_of
 from tokmill.tasks.sweep.stage import SweepSummary, as_table
 
+_UNITS = {
+    "embedding_parameters": "embedding parameters",
+    "bytes_per_token": "bytes per token",
+    "operations_per_byte": "operations per byte",
+    "max_premium": "greatest premium",
+}
+
 
 def write_sweep_report(folder: Path, out: Path) -> Path:
     """Write the report of a sweep.
@@ -41,14 +48,6 @@ def sweep_charts(summary: SweepSummary) -> list[Chart]:
         _curves(summary.cells, "premium", "Premium against compression", "bytes_per_token", "max_premium"),
     ]
     return [chart for chart in charts if chart.lines]
-
-
-_UNITS = {
-    "embedding_parameters": "embedding parameters",
-    "bytes_per_token": "bytes per token",
-    "operations_per_byte": "operations per byte",
-    "max_premium": "greatest premium",
-}
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], name: str, title: str, across: str, up: str) -> Curves:

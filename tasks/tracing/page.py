@@ -17,6 +17,7 @@ from tokmill.tasks.pages.page import document, section, static, table, write_doc
 from tokmill.tasks.store import Graph, Node, Record, Store
 from tokmill.tasks.store.lineage import families
 from tokmill.tasks.store.references import short_ids
+from tokmill.tasks.store.rows import flat
 
 _PACKAGE: Final = "tokmill.tasks.tracing"
 _SHOWN: Final = ("key", "title", "status", "kind", "name", "label", "content_digest")
@@ -63,32 +64,18 @@ def page_of(store: Store, graph: Graph, *, figures: Figures, labelled: Labelled)
     for node in graph.nodes.values():
         record = records.get(node.key)
         if record is None:
-            said = _outside(node, graph, records)
+            said, run = _outside(node, graph, records), ""
         else:
+            run = _run_of(record)
             said = {
                 "figures": figures(record.kind, record.metrics),
                 "notice": _notice(store, node),
-                "facts": _facts(record, runs.get(_run_of(record), {})),
-                "tables": {
-                    "Figures": [labelled(name, value) for name, value in record.metrics.items()],
-                    "Parameters": _flat(record.params),
-                    "Accounts": [_account(account) for account in record.accounts],
-                },
+                "facts": _facts(record, runs.get(run, {})),
+                "tables": _tables(record, labelled),
             }
         plain = {name: getattr(node, name) for name in _SHOWN}
         nodes.append({**plain, **said, "family": family_of[node.key]})
-        rows.append(
-            {
-                "artifact": node.title,
-                "state": node.status,
-                "figures": said["figures"],
-                "bytes": record.num_bytes if record else None,
-                "content": node.content_digest[:12],
-                "made (UTC)": record.timings.ended[:16].replace("T", " ") if record else "",
-                "run": heads.get(_run_of(record), _run_of(record)) if record else "",
-                "note": said["notice"],
-            }
-        )
+        rows.append(_row(node, record, said, heads.get(run, run)))
     edges = dict.fromkeys((edge.source, edge.target) for edge in graph.edges)
     without = '<p class="without gap">The map needs JavaScript; the tree and the table have all of it.</p>'
     tree = f'<pre tabindex="0" aria-label="Tree">{escape(graph.to_tree())}</pre>'
@@ -126,6 +113,20 @@ def _outside(node: Node, graph: Graph, records: Mapping[str, Record]) -> dict[st
     }
 
 
+def _row(node: Node, record: Record | None, said: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """Return a node's row in the table of artifacts."""
+    return {
+        "artifact": node.title,
+        "state": node.status,
+        "figures": said["figures"],
+        "bytes": record.num_bytes if record else None,
+        "content": node.content_digest[:12],
+        "made (UTC)": record.timings.ended[:16].replace("T", " ") if record else "",
+        "run": run,
+        "note": said["notice"],
+    }
+
+
 def _notice(store: Store, node: Node) -> str:
     removal = store.tombstone(node.kind, node.key) if node.status == "removed" else None
     return removal.words if removal is not None else ""
@@ -153,13 +154,17 @@ def _run_of(record: Record) -> str:
     return record.provenance.run_id or record.provenance.flow_run_id or ""
 
 
-def _flat(value: Any, name: str = "") -> Pairs:
-    """Return nested parameters with dotted names, as JSON."""
-    if isinstance(value, Mapping) and value:
-        parts = [_flat(each, f"{name}.{key}" if name else str(key)) for key, each in value.items()]
-        return [pair for part in parts for pair in part]
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode("utf-8")
-    return [(name, text)] if name else []
+def _tables(record: Record, labelled: Labelled) -> dict[str, Pairs]:
+    """Return figures, parameters as JSON by dotted names, and accounts."""
+    params = (
+        (name, value if isinstance(value, str) else orjson.dumps(value, default=str).decode("utf-8"))
+        for name, value in flat(record.params)
+    )
+    return {
+        "Figures": [labelled(name, value) for name, value in record.metrics.items()],
+        "Parameters": list(params),
+        "Accounts": [_account(account) for account in record.accounts],
+    }
 
 
 def _account(account: Account) -> tuple[str, str]:

@@ -189,7 +189,7 @@ class UnigramTrainer:
     """The pieces of a training, by the order of their bytes, with their scores so far.
 
     Attributes:
-        scores: float64, shape (num_seeds,), rounded (`kernels.expectation`); -inf for removed ones.
+        scores: float64, shape (num_seeds,), rounded (`expectation`); -inf for removed ones.
         likelihood: the log probability of the text under the scores before the last sub-iteration, in nats.
     """
 

@@ -1,6 +1,6 @@
 """A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
 
-Laws: a pre-token becomes the pieces whose scores have the greatest sum; ties by `kernels.lattice`; a
+Laws: a pre-token becomes the pieces whose scores have the greatest sum; ties by `lattice`; a
 character that is not a piece may become the unknown token, at the least score minus 10; neighbouring ones are
 one token, and decode to its name. The bytes of pieces and unknown characters add up to the normalized text.
 Source: Kudo 2018, "Subword Regularization".
