@@ -12,7 +12,7 @@ from uuid import uuid4
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
-from tokmill.flows.run.executor import Executor, composed, result_of
+from tokmill.flows.run.executor import Executor, composed
 from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.record import begun, note_end, note_refusals, recorded
@@ -43,7 +43,7 @@ def run_directly(profile: Profile, target: Target, machine: Machine, state: RunS
         with LocalTasks(machine.workers) as tasks, noting_warnings(state.note):
             dag = composed(profile, target, store, machine, state)
             done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
-            result = result_of(str(provenance.run_id), dag, done, state.rows)
+            result = RunResult(str(provenance.run_id), state.rows, dag.artifacts(done))
         completed(result)
     return result
 
@@ -59,7 +59,7 @@ def reused(profile: Profile, target: Target, machine: Machine, state: RunState) 
         try:
             dag = composed(profile, target, store, machine, trial)
             done = Executor(store, _Lookups(store), trial).run(dag.jobs)
-            result = result_of(str(provenance.run_id), dag, done, trial.rows)
+            result = RunResult(str(provenance.run_id), trial.rows, dag.artifacts(done))
         except (_MissingError, TaskError):
             return None
         state.sources, state.jobs, state.begun = trial.sources, trial.jobs, trial.begun
