@@ -10,12 +10,12 @@ is corrupt, or of another version, is made again, with a message.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.tasks.core.database import NoDuckDBError
-from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import ProcessLock, reported_as
@@ -308,6 +308,13 @@ class Catalog:
             try:
                 yield lease
             finally:
-                with suppress(StoreError):  # it was never written
-                    run = read_run(run_path(self._layout.runs, run_id))
-                    lease.is_kept = run.state == "running"  # its end could not be written, as on a full disk
+                lease.is_kept = self._goes_on(run_id)
+
+    def _goes_on(self, run_id: str) -> bool:
+        """Whether a run has no end on record: it could not be written, as on a full disk."""
+        try:
+            return read_run(run_path(self._layout.runs, run_id)).state == "running"
+        except MachineError:  # a remote that does not answer takes no end either
+            return True
+        except StoreError:  # its beginning was not written
+            return False
