@@ -2,7 +2,7 @@
 
 If a run, its worker or its server is killed, the server shows the run as Running, or Cancelling, for ever,
 and the next one waits for its place. Two things tell that a run is dead: the store, where each run has a
-heartbeat (`tasks.store.runs.settle`), and the name of its worker, which says which process of which machine
+heartbeat (`Catalog.settle`), and the name of its worker, which says which process of which machine
 that is. A worker of ours ends dead runs while it works, and its own when it is stopped; `tokmill doctor`
 shows them. It is called with a store and the arguments of Prefect's command line.
 """

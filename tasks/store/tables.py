@@ -123,7 +123,6 @@ ALL_INPUTS: Final = f"""
 """  # noqa: S608
 """SQL: their inputs; those of an artifact that was made again are there twice."""
 
-
 OWNERS: Final = """
     SELECT fingerprint, kind, name, content_digest, content_id, 'published' AS status FROM artifacts
     UNION ALL
@@ -214,8 +213,6 @@ _DOWN: Final = f"""
 _QUERIES: Final = {"lineage_up": (_UP, _FROM_UP), "lineage_down": (_DOWN, _FROM_DOWN)}
 _OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.content_id, a.status"
 _OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
-
-
 _LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
