@@ -39,7 +39,7 @@ def run_directly(profile: Profile, target: Target, machine: Machine, state: RunS
         RunError: a task failed; artifacts that were published before stay published.
     """
     store, provenance = machine.open_store(), Provenance.collect(run_id=str(uuid4()))
-    with _recorded(profile, target, machine, state, provenance) as completed:
+    with _recorded(store, profile, target, machine, state, provenance) as completed:
         with LocalTasks(machine.workers) as tasks, noting_warnings(state.note):
             dag = composed(profile, target, store, machine, state)
             done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
@@ -63,7 +63,7 @@ def reused(profile: Profile, target: Target, machine: Machine, state: RunState) 
         except (_MissingError, TaskError):
             return None
         state.sources, state.jobs, state.begun = trial.sources, trial.jobs, trial.begun
-        with _recorded(profile, target, machine, state, provenance) as completed:
+        with _recorded(store, profile, target, machine, state, provenance) as completed:
             state.expect_steps(trial.steps)
             for step, row in zip(trial.steps, trial.rows, strict=True):
                 state.submit(step, step.request())
@@ -100,12 +100,16 @@ class _Lookups:
 
 @contextmanager
 def _recorded(
-    profile: Profile, target: Target, machine: Machine, state: RunState, provenance: Provenance
+    store: Store,
+    profile: Profile,
+    target: Target,
+    machine: Machine,
+    state: RunState,
+    provenance: Provenance,
 ) -> Iterator[Callable[[RunResult], None]]:
     """Record the run of this block, and have others follow it."""
-    store, run_id = machine.open_store(), str(provenance.run_id)
+    run_id, begins = str(provenance.run_id), begun(profile, machine, provenance, name=target.named(profile))
     store.catalog.settle()
-    begins = begun(profile, machine, provenance, name=target.named(profile))
 
     def note(error: BaseException) -> None:
         ended: State = "cancelled" if isinstance(error, KeyboardInterrupt) else "crashed"
