@@ -9,7 +9,7 @@ is corrupt, or of another version, is made again, with a message.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -108,14 +108,6 @@ class Catalog:
         return self._answered(
             lambda connection: work(lambda sql, parameters=(): answer_rows(connection, sql, parameters))
         )
-
-    def query_snapshot(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        """As `query`, without what is new since somebody last updated the catalog."""
-        try:
-            with reading(self.path) as connection:
-                return answer_rows(connection, sql, parameters)
-        except StoreError:  # there is none, or it must be made again
-            return self.query(sql, parameters)
 
     def table(self, sql: str, parameters: Parameters = ()) -> "pa.Table":
         """Return the rows of an SQL query as an Arrow table, whose columns have the query's types."""
@@ -255,17 +247,9 @@ class Catalog:
         known = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
         return begin_run(self._layout, run_id, known)
 
-    def finish_run(
-        self,
-        run_id: str,
-        *,
-        state: State,
-        artifacts: Sequence[RunArtifact] = (),
-        message: str = "",
-        found: Found | None = None,
-    ) -> Run:
+    def finish_run(self, run_id: str, *, state: State, message: str = "", found: Found = NOTHING) -> Run:
         """Record how a run ended, and what it has: the artifacts that it asked for, in order."""
-        run = self.note_end(run_id, state=state, message=message, found=found or Found(artifacts))
+        run = self.note_end(run_id, state=state, message=message, found=found)
         self.update()
         return run
 

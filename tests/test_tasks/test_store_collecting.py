@@ -28,6 +28,7 @@ from tokmill.tasks.store.retention import (
     make_plan,
     take_inventory,
 )
+from tokmill.tasks.store.runs import Found
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -50,7 +51,7 @@ def ran(store: Store, run_id: str, profile: str, *refs: ArtifactRef, state: str 
     """Record a run that has these artifacts."""
     store.catalog.add_run(run_id, profile=profile)
     artifacts = [RunArtifact(task="t", ref=ref, how="made") for ref in refs]
-    store.catalog.finish_run(run_id, state=state, artifacts=artifacts)
+    store.catalog.finish_run(run_id, state=state, found=Found(artifacts))
 
 
 def removed(store: Store, policy: Policy) -> list[str]:
