@@ -217,8 +217,10 @@ _LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQ
 
 
 def lacks_room(error: Exception) -> bool:
-    """Whether an error of DuckDB is one of the disk, and no verdict about the file."""
-    return any(lack in str(error) for lack in _LACKS)
+    """Whether an error of DuckDB is one of the disk or the memory, and no verdict about the file."""
+    import duckdb  # imported here because it is slow and not every command needs it
+
+    return isinstance(error, duckdb.OutOfMemoryException) or any(lack in str(error) for lack in _LACKS)
 
 
 class BrokenCatalogError(StoreError):
@@ -227,7 +229,7 @@ class BrokenCatalogError(StoreError):
 
 def is_of_this_version(connection: "DuckDBPyConnection") -> bool:
     """Whether the database holds the tables of this version."""
-    import duckdb  # imported here because it is slow and not every command needs it
+    import duckdb
 
     try:
         return connection.execute("SELECT version FROM catalog_version").fetchall() == [(VERSION,)]
