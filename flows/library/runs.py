@@ -12,8 +12,9 @@ from tokmill.flows.library.table import Table
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Scalar
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.references import Column, Order, Row, RunFilter, find_columns, list_runs
+from tokmill.tasks.store.references import Column, Order, RunFilter, find_columns, list_runs
 from tokmill.tasks.store.rows import as_json
+from tokmill.tasks.store.snapshot import Row
 
 _AGO = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

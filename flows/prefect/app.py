@@ -205,9 +205,7 @@ class Reports:
     def __init__(self, store: str | None) -> None:
         self._where = [] if store is None else ["--store", store]
         self._folder = tempfile.TemporaryDirectory(prefix="tokmill-reports-")
-        self._writing = (
-            asyncio.Lock()
-        )  # one process at a time; a second reader finds what the first asked for
+        self._writing = asyncio.Lock()  # held by one process; a second reader finds what the first asked for
 
     async def answer(self, request: Request) -> Response:
         """Answer with a report, or say why there is none."""

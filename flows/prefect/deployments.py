@@ -199,9 +199,7 @@ def times_of(schedule: Schedule) -> dict[str, Any]:
     """
     said = schedule.cron or schedule.rrule or schedule.interval
     step = re.search(r"INTERVAL=([^;\s]*)", schedule.rrule or "", re.IGNORECASE)
-    if step and not re.fullmatch(
-        r"0*[1-9][0-9]{0,5}", step[1]
-    ):  # 0 would keep the scheduler looking for ever
+    if step and not re.fullmatch("0*[1-9][0-9]{0,5}", step[1]):  # 0 would keep the scheduler looking for ever
         raise ServeError(f"schedule: rrule={said!r}: INTERVAL must be from 1 to 999999; leave it out for 1")
     kind: type[CronSchedule | IntervalSchedule | RRuleSchedule]
     if schedule.every is not None:

@@ -39,7 +39,7 @@ from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
-from tokmill.flows.run.executor import Executor, composed, result_of
+from tokmill.flows.run.executor import Executor, composed
 from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine, open_store, store_url
 from tokmill.flows.run.record import begun, recorded, started_here
@@ -238,7 +238,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
             with page.shown(), ending.at_once(tasks.stop):
                 dag = composed(profile, target, store, machine, state)
                 done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
-                result = result_of(str(provenance.run_id), dag, done, state.rows)
+                result = RunResult(run_id, state.rows, dag.artifacts(done))
                 page.publish(lambda: summed_up(profile, machine.words, result, state, links))
         completed(result)
     return result

@@ -86,10 +86,8 @@ class Page:
         """Show an event; Prefect logs the error of a task itself."""
         if event.row is not None and event.group is not None:
             self._finished(event.row, event.group)
-        elif (
-            event.what == "refused" and event.task in self._task_runs
-        ):  # the task run is shown as failed, too
-            task_run, text = self._task_runs[event.task], event.text
+        elif event.what == "refused" and event.task in self._task_runs:
+            task_run, text = self._task_runs[event.task], event.text  # it is shown as failed, too
             self._waiting.put(
                 lambda client: client.set_task_run_state(task_run, Failed(message=text), force=True)
             )

@@ -44,6 +44,8 @@ _TEXTS: Final = {
     "training": " (training text)",
     "text": " (text that was measured)",
 }
+"""The text that a figure of the audit was measured on, but for those that are of no text."""
+_OF_NO_TEXT: Final = ("gate", "max_premium")
 _SHARES: Final = {"balance": "training text", "mixture": "training tokens"}
 _LIMITS: Final = ("limit", "subject", "value", "threshold", "passed", "missing")
 _DETAILS, _LOOKED_AT, _MOST_FAILURES = 4, 20, 10
@@ -95,10 +97,7 @@ def _figures(store: Store, result: RunResult) -> Iterator[Sequence[str]]:
         for name in names:
             if metrics.get(name, "") != "":
                 label, value = labelled(name, metrics[name])
-                if kind == "audit" and name not in {
-                    "gate",
-                    "max_premium",
-                }:  # the text that it was measured on
+                if kind == "audit" and name not in _OF_NO_TEXT:
                     label += _TEXTS.get(str(metrics["unused_in" if name == "unused_share" else "text"]), "")
                 yield label, value
 

@@ -194,12 +194,10 @@ class Dag:
         }
         return Dag([job for job in self.jobs if job in needed], left)
 
-    def artifacts(self, done: Done) -> dict[str, Node]:
-        """Return kind → artifact, without the kinds of mapped jobs, from the results of all jobs."""
-        return {
-            kind: found if isinstance(found, ArtifactRef) else done[found][0]
-            for kind, found in self.kinds.items()
-        }
+    def artifacts(self, done: Done) -> dict[str, ArtifactRef]:
+        """Return kind → artifact, from the results of all jobs."""
+        found = {kind: done[made][0] if isinstance(made, Job) else made for kind, made in self.kinds.items()}
+        return {kind: node for kind, node in found.items() if isinstance(node, ArtifactRef)}
 
 
 def walk(jobs: Sequence[Job], make: Callable[[Step], Node]) -> Done:

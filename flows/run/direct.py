@@ -12,7 +12,7 @@ from uuid import uuid4
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
-from tokmill.flows.run.executor import Executor, composed, result_of
+from tokmill.flows.run.executor import Executor, composed
 from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.record import begun, note_end, note_refusals, recorded
@@ -39,11 +39,11 @@ def run_directly(profile: Profile, target: Target, machine: Machine, state: RunS
         RunError: a task failed; artifacts that were published before stay published.
     """
     store, provenance = machine.open_store(), Provenance.collect(run_id=str(uuid4()))
-    with _recorded(profile, target, machine, state, provenance) as completed:
+    with _recorded(store, profile, target, machine, state, provenance) as completed:
         with LocalTasks(machine.workers) as tasks, noting_warnings(state.note):
             dag = composed(profile, target, store, machine, state)
             done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
-            result = result_of(str(provenance.run_id), dag, done, state.rows)
+            result = RunResult(str(provenance.run_id), state.rows, dag.artifacts(done))
         completed(result)
     return result
 
@@ -59,11 +59,11 @@ def reused(profile: Profile, target: Target, machine: Machine, state: RunState) 
         try:
             dag = composed(profile, target, store, machine, trial)
             done = Executor(store, _Lookups(store), trial).run(dag.jobs)
-            result = result_of(str(provenance.run_id), dag, done, trial.rows)
+            result = RunResult(str(provenance.run_id), trial.rows, dag.artifacts(done))
         except (_MissingError, TaskError):
             return None
         state.sources, state.jobs, state.begun = trial.sources, trial.jobs, trial.begun
-        with _recorded(profile, target, machine, state, provenance) as completed:
+        with _recorded(store, profile, target, machine, state, provenance) as completed:
             state.expect_steps(trial.steps)
             for step, row in zip(trial.steps, trial.rows, strict=True):
                 state.submit(step, step.request())
@@ -100,12 +100,16 @@ class _Lookups:
 
 @contextmanager
 def _recorded(
-    profile: Profile, target: Target, machine: Machine, state: RunState, provenance: Provenance
+    store: Store,
+    profile: Profile,
+    target: Target,
+    machine: Machine,
+    state: RunState,
+    provenance: Provenance,
 ) -> Iterator[Callable[[RunResult], None]]:
     """Record the run of this block, and have others follow it."""
-    store, run_id = machine.open_store(), str(provenance.run_id)
+    run_id, begins = str(provenance.run_id), begun(profile, machine, provenance, name=target.named(profile))
     store.catalog.settle()
-    begins = begun(profile, machine, provenance, name=target.named(profile))
 
     def note(error: BaseException) -> None:
         ended: State = "cancelled" if isinstance(error, KeyboardInterrupt) else "crashed"

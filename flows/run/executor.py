@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from tokmill.flows.errors import RunError
 from tokmill.flows.process import clear_frames
 from tokmill.flows.profile import Profile
-from tokmill.flows.results import RunResult, RunRow
+from tokmill.flows.results import RunRow
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
@@ -159,9 +159,3 @@ def titled(step: Step, message: str) -> str:
     if source is not None:
         rest = rest.removeprefix(f"source '{source[1]}': ")
     return f"{step.title}: {rest}"
-
-
-def result_of(run_id: str, dag: Dag, done: Done, rows: Sequence[RunRow]) -> RunResult:
-    """Return the result of a run whose jobs are done."""
-    made = dag.artifacts(done)
-    return RunResult(run_id, rows, {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)})

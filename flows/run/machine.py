@@ -19,13 +19,11 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.store.layout import DEFAULT_STORE
 
-if TYPE_CHECKING:
-    from tokmill.flows.profile import (
-        Execution,  # imports numpy and all stages, which would slow down `tokmill ls`
-    )
+if TYPE_CHECKING:  # the profile imports numpy and all stages, which would slow down `tokmill ls`
+    from tokmill.flows.profile import Execution
+
 RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
 """A key of `flows.prefect.runners.RUNNERS`."""
-
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -14,7 +14,7 @@ from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import name_of
-from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, Scalar
 from tokmill.tasks.store import Provenance, Store, digest_bytes
 from tokmill.tasks.store.provenance import Machine as Here
@@ -124,10 +124,10 @@ def note_end(
 
 @contextmanager
 def note_refusals(error: BaseException) -> Iterator[None]:
-    """Add to a run's own error that its end cannot be recorded (a full disk)."""
+    """Add to a run's own error that its end cannot be recorded (a full disk, a remote without an answer)."""
     try:
         yield
-    except StoreError as unwritten:
+    except (StoreError, MachineError) as unwritten:
         error.add_note(str(unwritten))
 
 

@@ -58,9 +58,6 @@ class Target:
         return name_of(profile, filter(None, more))
 
 
-WHOLE = Target()
-
-
 def name_of(profile: str | Profile, more: Iterable[str] = ()) -> str:
     """Return the name of a run: the profile's, what else is to be said, and what overrides change of it."""
     if isinstance(profile, str):

@@ -33,9 +33,8 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
 _MAGIC: Final = slice(8, 12), b"DUCK"
-_idle: list[
-    tuple[tuple[Path, ...], "DuckDBPyConnection"]
-] = []  # by folders; each has no database but its own, empty one
+# By folders; each has no database but its own, empty one.
+_idle: list[tuple[tuple[Path, ...], "DuckDBPyConnection"]] = []
 _MOST_IDLE: Final = 1
 
 

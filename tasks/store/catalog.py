@@ -9,13 +9,13 @@ is corrupt, or of another version, is made again, with a message.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.tasks.core.database import NoDuckDBError
-from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import ProcessLock, reported_as
@@ -109,14 +109,6 @@ class Catalog:
         return self._answered(
             lambda connection: work(lambda sql, parameters=(): answer_rows(connection, sql, parameters))
         )
-
-    def query_snapshot(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        """As `query`, without what is new since somebody last updated the catalog."""
-        try:
-            with reading(self.path) as connection:
-                return answer_rows(connection, sql, parameters)
-        except StoreError:  # there is none, or it must be made again
-            return self.query(sql, parameters)
 
     def table(self, sql: str, parameters: Parameters = ()) -> "pa.Table":
         """Return the rows of an SQL query as an Arrow table, whose columns have the query's types."""
@@ -258,17 +250,9 @@ class Catalog:
         known = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
         return begin_run(self._layout, run_id, known)
 
-    def finish_run(
-        self,
-        run_id: str,
-        *,
-        state: State,
-        artifacts: Sequence[RunArtifact] = (),
-        message: str = "",
-        found: Found | None = None,
-    ) -> Run:
+    def finish_run(self, run_id: str, *, state: State, message: str = "", found: Found = NOTHING) -> Run:
         """Record how a run ended, and what it has: the artifacts that it asked for, in order."""
-        run = self.note_end(run_id, state=state, message=message, found=found or Found(artifacts))
+        run = self.note_end(run_id, state=state, message=message, found=found)
         self.update()
         return run
 
@@ -311,6 +295,13 @@ class Catalog:
             try:
                 yield lease
             finally:
-                with suppress(StoreError):  # it was never written
-                    run = read_run(run_path(self._layout.runs, run_id))
-                    lease.is_kept = run.state == "running"  # its end could not be written, as on a full disk
+                lease.is_kept = self._goes_on(run_id)
+
+    def _goes_on(self, run_id: str) -> bool:
+        """Whether a run has no end on record: it could not be written, as on a full disk."""
+        try:
+            return read_run(run_path(self._layout.runs, run_id)).state == "running"
+        except MachineError:  # a remote that does not answer takes no end either
+            return True
+        except StoreError:  # its beginning was not written
+            return False

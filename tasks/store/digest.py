@@ -304,11 +304,8 @@ class FileDigests:
             while self._usable:
                 try:
                     return self._connected().execute(statement, values).fetchall()
-                except (
-                    sqlite3.OperationalError,
-                    OSError,
-                ) as error:  # locked for long, not writable, no space
-                    self._usable = False
+                except (sqlite3.OperationalError, OSError) as error:
+                    self._usable = False  # locked for long, not writable, or no space
                     advice = "every source file is read for its digest; make room, or get the right to write"
                     _LOG.warning("%s cannot be used (%s): %s", self._path, error, advice)
                 except sqlite3.DatabaseError as error:

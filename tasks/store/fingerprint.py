@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from tokmill.tasks.core.errors import FingerprintError
 from tokmill.tasks.core.stage import ArtifactRef, External, Input, Request
+from tokmill.tasks.store.names import is_utf8
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
@@ -118,7 +119,7 @@ def _scalar(value: str | int | float, where: str) -> Json:
 
 
 def _text(value: str, where: str) -> str:
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+    if not is_utf8(value):
         raise FingerprintError(f"{where}={value!r} holds a lone surrogate, which UTF-8 cannot express")
     return str.__str__(value)  # a subclass's own __str__ must not change the fingerprint
 

@@ -12,6 +12,7 @@ fingerprint and the union, by name, of the columns of all such files.
 """
 
 import errno
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,16 +35,9 @@ from tokmill.tasks.store.layout import (
 )
 from tokmill.tasks.store.names import is_kind
 from tokmill.tasks.store.record import read_record
-from tokmill.tasks.store.rows import Rows, rows_of
-from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES, lacks_room
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-import re
-from typing import TYPE_CHECKING
-
 from tokmill.tasks.store.remote import pull
-from tokmill.tasks.store.tables import VIEWS, Report
+from tokmill.tasks.store.rows import Rows, rows_of
+from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES, VIEWS, Report, lacks_room
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -60,10 +54,10 @@ _PARTS: Final = f"""
                       THEN {_UNSURE} ELSE time END
     FROM catalog_parts
 """  # noqa: S608 - a constant
-FOLDER = "catalog"
+_FOLDER: Final = "catalog"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_OWN = ALL_TABLES.keys() | VIEWS.keys()
-_DIFFERING = """
+_OWN: Final = ALL_TABLES.keys() | VIEWS.keys()
+_DIFFERING: Final = """
     SELECT table_name, list((kind, fingerprint, digest) ORDER BY kind, fingerprint) FILTER (now)
     FROM (SELECT path[9:-9] AS table_name, kind, fingerprint, digest, true AS now
           FROM files JOIN artifacts USING (fingerprint)
@@ -271,15 +265,15 @@ class _Part(NamedTuple):
 
 def check_extra_tables(out: Path) -> None:
     """Refuse tables that the catalog cannot hold."""
-    for path in sorted(out / FOLDER / entry.name for entry in disk.entries(out / FOLDER)):
+    for path in sorted(out / _FOLDER / entry.name for entry in disk.entries(out / _FOLDER)):
         if path.suffix != ".parquet" or not _is_extra(path.stem):
             raise StoreError(
-                f"{FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
+                f"{_FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
                 f"{_TABLE.pattern} and is none of {sorted(_OWN)}"
             )
         if "fingerprint" in _column_names(path):
             raise StoreError(
-                f"{FOLDER}/{path.name} has a column 'fingerprint', which the catalog adds; rename it"
+                f"{_FOLDER}/{path.name} has a column 'fingerprint', which the catalog adds; rename it"
             )
 
 
@@ -295,21 +289,17 @@ def _column_names(path: Path) -> list[str]:
     try:
         return [str(name) for name in parquet.read_schema(path).names]
     except (pa.ArrowInvalid, OSError) as error:
-        raise StoreError(f"{FOLDER}/{path.name} cannot be read as Parquet: {error}") from error
+        raise StoreError(f"{_FOLDER}/{path.name} cannot be read as Parquet: {error}") from error
 
 
 def stale_tables(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[tuple[str, list[_Part]]]:
     """Yield the tables that need an update, each with the parts that it should have."""
     for table, files in connection.execute(_DIFFERING).fetchall():
         if _is_extra(table):
-            folder = f"{FOLDER}/{table}.parquet"
-            yield (
-                table,
-                [
-                    _Part(kind, owner, digest, layout.artifact(kind, owner) / folder)
-                    for kind, owner, digest in files or ()
-                ],
-            )
+            name, parts = f"{_FOLDER}/{table}.parquet", list[_Part]()
+            for kind, owner, digest in files or ():
+                parts.append(_Part(kind, owner, digest, layout.artifact(kind, owner) / name))
+            yield table, parts
 
 
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
@@ -340,7 +330,7 @@ def _is_readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> 
     import duckdb
 
     try:
-        pull(part.path.parents[1], [f"{FOLDER}/{part.path.name}"])
+        pull(part.path.parents[1], [f"{_FOLDER}/{part.path.name}"])
         with disk.opened(part.path):  # DuckDB would wait for a FIFO
             connection.execute(f"DESCRIBE {part.select}")
     except (duckdb.Error, OSError) as error:

@@ -12,14 +12,7 @@ from pathlib import Path
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import ALIASES, LABELS, RECORD_FILE, Layout
-from tokmill.tasks.store.names import (
-    check_alias,
-    check_label,
-    is_alias,
-    is_kind,
-    is_label,
-    is_name,
-)
+from tokmill.tasks.store.names import check_alias, check_label, is_alias, is_kind, is_label, is_name
 
 _MARK = "@"
 _HELD = re.compile(rb'\s*\{\s*"fingerprint"\s*:\s*"([0-9a-f]{64})"\s*\}\s*')

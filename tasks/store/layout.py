@@ -54,7 +54,6 @@ class Layout:
         self.locks = root / ".locks"  # a file without an owner means nothing
         self.cache = root / ".cache"
         self.texts = root / ".texts"  # source files that were given in memory; artifacts point at them
-        self.results = root / ".prefect"  # Prefect's result files
         self.damaged = root / "damaged"
         self.removed = root / REMOVED
         self.runs = root / "runs"

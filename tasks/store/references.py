@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import and_, eq
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
@@ -25,13 +25,13 @@ from tokmill.tasks.store.names import is_kind, is_name, shortened
 from tokmill.tasks.store.record import read_record, read_tombstone, tombstone, tombstones
 from tokmill.tasks.store.rows import scalar_of
 from tokmill.tasks.store.runs import Run, read_run, run_path
+from tokmill.tasks.store.snapshot import Row
 
 if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Catalog
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")
-Row: TypeAlias = dict[str, Any]
 FIELDS: Final = ("started", "seconds", "name", "profile", "state", "num_made", "peak_bytes")
 """What runs can be sorted by, besides metrics and parameters."""
 _NAMES: Final = """

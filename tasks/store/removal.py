@@ -2,11 +2,10 @@
 
 A tombstone with the record stays. An artifact that others were made from is only removed together with them.
 A collection removes what was made from others before these, so that a collector that is killed leaves no
-loose ends; it reads the leases again just before each removal. It also removes damaged artifacts, Prefect's
-results of artifacts that are gone, and columns of text that no artifact points at.
+loose ends; it reads the leases again just before each removal. It also removes damaged artifacts, and columns
+of text that no artifact points at.
 """
 
-import re
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Catalog
 
 _GARBAGE = "gc: nothing kept it"  # the reason in its tombstone
-_RESULT = re.compile(r"[a-z_]+-(?P<fingerprint>[0-9a-f]{64})")
 _USERS = f"""
     WITH RECURSIVE edges AS (
         SELECT i.input_fingerprint, a.fingerprint, a.kind FROM inputs i JOIN artifacts a USING (fingerprint)
@@ -240,7 +238,6 @@ def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -
     before_ns = now_ns - round(older_than_days * DAY_NS)
     return [
         *_damaged(layout, before_ns, older_than_days),
-        *_results(layout, garbage),
         *_texts(layout, garbage, min(before_ns, now_ns - DAY_NS)),  # who wrote them may be about to use them
     ]
 
@@ -263,17 +260,6 @@ def _damaged(layout: Layout, before_ns: int, older_than_days: float) -> Iterator
             path = layout.damaged / kind.name / entry.name
             if max((state.mtime_ns for state in _states(path)), default=0) <= before_ns:
                 yield Leftover("damaged artifact", path, tree_bytes(path), why)
-
-
-def _results(layout: Layout, garbage: Container[str]) -> Iterator[Leftover]:
-    """Yield Prefect's result files of artifacts that are gone: `.prefect/<verb>-<fingerprint>`."""
-    results = [(entry.name, _RESULT.fullmatch(entry.name)) for entry in disk.entries(layout.results)]
-    present = {place.name for place in layout.places()}  # after the list: what came between is no leftover
-    for name, result in results:
-        owner = result["fingerprint"] if result else ""
-        if owner and (owner in garbage or owner[:PREFIX_CHARS] not in present):
-            path = layout.results / name
-            yield Leftover("result file of Prefect", path, tree_bytes(path), "its artifact is gone")
 
 
 def _texts(layout: Layout, garbage: Container[str], before_ns: int) -> Iterator[Leftover]:

@@ -16,8 +16,8 @@ from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
 from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
 from tokmill.tasks.store.record import Record, read_record, read_tombstone, tombstone_path
 from tokmill.tasks.store.runs import Attempt, Run, read_remark, read_run
+from tokmill.tasks.store.snapshot import Row
 
-Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
 
 

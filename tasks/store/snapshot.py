@@ -32,12 +32,6 @@ Row: TypeAlias = dict[str, Any]
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 _TAKEN: Final = ("Could not set lock", "already attached")
-_BROKEN: Final = (
-    "Corrupt database",
-    "not a valid DuckDB database",
-    "version number",
-    "Could not read enough",
-)
 
 
 class Answer(NamedTuple):

@@ -123,7 +123,6 @@ ALL_INPUTS: Final = f"""
 """  # noqa: S608
 """SQL: their inputs; those of an artifact that was made again are there twice."""
 
-
 OWNERS: Final = """
     SELECT fingerprint, kind, name, content_digest, content_id, 'published' AS status FROM artifacts
     UNION ALL
@@ -214,14 +213,14 @@ _DOWN: Final = f"""
 _QUERIES: Final = {"lineage_up": (_UP, _FROM_UP), "lineage_down": (_DOWN, _FROM_DOWN)}
 _OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.content_id, a.status"
 _OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
-
-
 _LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
 def lacks_room(error: Exception) -> bool:
-    """Whether an error of DuckDB is one of the disk, and no verdict about the file."""
-    return any(lack in str(error) for lack in _LACKS)
+    """Whether an error of DuckDB is one of the disk or the memory, and no verdict about the file."""
+    import duckdb  # imported here because it is slow and not every command needs it
+
+    return isinstance(error, duckdb.OutOfMemoryException) or any(lack in str(error) for lack in _LACKS)
 
 
 class BrokenCatalogError(StoreError):
@@ -230,7 +229,7 @@ class BrokenCatalogError(StoreError):
 
 def is_of_this_version(connection: "DuckDBPyConnection") -> bool:
     """Whether the database holds the tables of this version."""
-    import duckdb  # imported here because it is slow and not every command needs it
+    import duckdb
 
     try:
         return connection.execute("SELECT version FROM catalog_version").fetchall() == [(VERSION,)]

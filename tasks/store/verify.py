@@ -17,10 +17,7 @@ from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry
-from tokmill.tasks.store.layout import (
-    PREFIX_CHARS,
-    RECORD_FILE,
-)
+from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
 from tokmill.tasks.store.record import Record, contradictions, read_record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.shared import remote_of

@@ -27,7 +27,7 @@ from tokmill.flows.profile import load_profile
 from tokmill.flows.run.direct import reused
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine, num_bytes
-from tokmill.flows.run.target import WHOLE
+from tokmill.flows.run.target import Target
 from tokmill.tasks.core.stage import External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 
@@ -143,7 +143,7 @@ def test_what_is_deleted_or_damaged_is_made_again_and_nothing_else(project: Tokm
     monkeypatch.chdir(project.folder)
     before, profile = digests(project.store), load_profile("tiny.toml")
     machine = Machine.of(profile.execution, store=str(project.store))
-    unchanged = partial(reused, profile, WHOLE, machine, RunState())
+    unchanged = partial(reused, profile, Target(), machine, RunState())
     shutil.rmtree(next(project.store.glob("packed/*")))
     tokens = min(project.store.glob("encoded_shard/*/tokens.npy"))
     tokens.write_bytes(tokens.read_bytes()[:-2])

@@ -17,7 +17,7 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store, digest_bytes
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.record import FORMAT_VERSION
-from tokmill.tasks.store.runs import Begun
+from tokmill.tasks.store.runs import Begun, Found
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def original(tmp_path_factory):
     joined = store.realize(ask_joined("all", one, two))
     store.tag(one, "prod")
     items = [RunArtifact(task="join", ref=joined.ref, how=joined.how)]
-    store.catalog.finish_run("run-1", state="completed", artifacts=items)
+    store.catalog.finish_run("run-1", state="completed", found=Found(items))
     return store
 
 

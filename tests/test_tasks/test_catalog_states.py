@@ -13,6 +13,7 @@ import pytest
 
 from tests.small_disk import permitted_mounts
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
+from tokmill.tasks.core import database
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
@@ -126,6 +127,14 @@ def test_a_wrong_question_is_an_error_and_harms_nothing(filled, told, question):
     with pytest.raises(StoreError, match="DuckDB rejects the query"):
         filled.catalog.query(question)
     assert len(filled.list()) == 3
+    assert told == []
+
+
+def test_a_question_that_memory_does_not_suffice_for_is_no_fault_of_the_catalog(filled, told, monkeypatch):
+    monkeypatch.setitem(database._NO_EXTENSIONS, "memory_limit", "40MB")
+    monkeypatch.setattr(database, "_idle", [])
+    with pytest.raises(StoreError, match="Out of Memory"):
+        filled.catalog.query("SELECT list(repeat('x', 1000) || i) FROM range(1000000) t(i)")
     assert told == []
 
 

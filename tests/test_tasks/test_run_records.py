@@ -218,7 +218,7 @@ def test_a_run_is_named_by_id_prefix_name_tag_artifact_or_as_the_latest(store: S
         annotate(store.layout, run_id, "tag", "winner")
     for run_id, how in (("abcd-2", "cached"), ("abcd-1", "made")):
         item = RunArtifact(task="write", ref=ref, how=how)
-        store.catalog.finish_run(run_id, state="completed", artifacts=[item])
+        store.catalog.finish_run(run_id, state="completed", found=Found([item]))
 
     assert find_run_id(store, "latest") == "bbbb-3"
     assert find_run_id(store, "abcd-2") == find_run_id(store, "other") == "abcd-2"

@@ -28,6 +28,7 @@ from tokmill.tasks.store.retention import (
     make_plan,
     take_inventory,
 )
+from tokmill.tasks.store.runs import Found
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -50,7 +51,7 @@ def ran(store: Store, run_id: str, profile: str, *refs: ArtifactRef, state: str 
     """Record a run that has these artifacts."""
     store.catalog.add_run(run_id, profile=profile)
     artifacts = [RunArtifact(task="t", ref=ref, how="made") for ref in refs]
-    store.catalog.finish_run(run_id, state=state, artifacts=artifacts)
+    store.catalog.finish_run(run_id, state=state, found=Found(artifacts))
 
 
 def removed(store: Store, policy: Policy) -> list[str]:
@@ -230,21 +231,20 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
     store.tag(ref, "prod")
     damaged = store.root / "damaged" / "text" / f"{'d' * 16}-1" / "text.txt"
     stale, foreign = (store.root / ".tmp" / name for name in ("1-2/out", "of-somebody-else"))
-    results = [store.root / ".prefect" / f"write-{owner}" for owner in (ref.fingerprint, "e" * 64)]
     foreign.mkdir(parents=True)
-    for path, content in ((damaged, "1234567"), *((path, "12345") for path in results)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("1234567")
 
     young = [each.path for each in store.find_garbage(Policy()).leftovers]
     with leased(store.layout, "r"):
         stale.mkdir(parents=True)
         found = store.collect(NOTHING)
 
-    assert young == [results[1]]
-    assert {each.path: each.num_bytes for each in found.leftovers} == {damaged.parent: 7, results[1]: 5}
-    there = [path.exists() for path in (*results, damaged.parent, stale.parent, foreign)]
-    assert there == [True, False, False, False, True]
+    assert young == []
+    assert {each.path: each.num_bytes for each in found.leftovers} == {damaged.parent: 7}
+    there = [path.exists() for path in (store.layout.artifact("text", ref.fingerprint), foreign)]
+    gone = [path.exists() for path in (damaged.parent, stale.parent)]
+    assert (there, gone) == ([True, True], [False, False])
 
 
 _NAMES = st.sampled_from(["p", "p.part/1", "q", "pq"])

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.store import Store, disk
-from tokmill.tasks.store.runs import RunArtifact
+from tokmill.tasks.store.runs import Found, RunArtifact
 
 root, number = Path(sys.argv[1]), int(sys.argv[2])
 store = Store.open(root)
@@ -46,7 +46,7 @@ for done in range(1, number + 1):
         store.catalog.add_run(f"run-{done}")
         ref = store.realize(ask_joined(f"all/{done}", first, text=str(done))).ref
         made = [RunArtifact(task="join", ref=ref, how="made")]
-        store.catalog.finish_run(f"run-{done}", state="completed", artifacts=made)
+        store.catalog.finish_run(f"run-{done}", state="completed", found=Found(made))
     announce(done + 1)
 """
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.store_stages import ask, ask_joined
-from tokmill.tasks.store import Store
+from tokmill.tasks.core.errors import MachineError, StoreError
+from tokmill.tasks.store import Store, shared
 from tokmill.tasks.store.leases import SILENCE_SECONDS, Process, hold, leased, live_leases
 from tokmill.tasks.store.references import find_run_id
 
@@ -64,6 +65,21 @@ def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next_with_what_i
 def test_a_run_whose_end_cannot_be_written_keeps_its_lease_until_its_process_is_gone(store):
     with store.catalog.alive("r"):
         store.catalog.add_run("r")
+    assert [path.name for path in (store.root / "leases").iterdir()] == ["r.json"]
+
+
+def test_a_remote_that_does_not_answer_at_the_end_hides_no_error_and_keeps_the_lease(store, monkeypatch):
+    def unreachable(path: Path, *, sure: bool = False) -> bool:
+        raise MachineError("the remote cannot be reached")
+
+    def fail() -> None:
+        with store.catalog.alive("r"):
+            store.catalog.add_run("r")
+            monkeypatch.setattr(shared, "bring", unreachable)
+            raise StoreError("its own")
+
+    with pytest.raises(StoreError, match="its own"):
+        fail()
     assert [path.name for path in (store.root / "leases").iterdir()] == ["r.json"]
 
 
