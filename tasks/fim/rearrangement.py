@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
-from tokmill.tasks.kernels.documents import gather
+from tokmill.tasks.kernels.documents import gather, mixed
 from tokmill.tokenizer.core.buffers import EncodedBatch
 from tokmill.tokenizer.core.errors import LawError
 
@@ -66,7 +66,7 @@ def choose_cuts(
     """
     places = (lengths + 1).astype(np.uint64)
     first, second = (
-        (_mix(_hash(keys, seed, purpose) ^ document_start.astype(np.uint64)) % places).astype(np.int64)
+        (mixed(_hash(keys, seed, purpose) ^ document_start.astype(np.uint64)) % places).astype(np.int64)
         for purpose in (_FIRST_CUT, _SECOND_CUT)
     )
     return np.minimum(first, second), np.maximum(first, second)
@@ -75,16 +75,8 @@ def choose_cuts(
 def _hash(keys: DocumentKeys, seed: int, purpose: int) -> NDArray[np.uint64]:
     value = np.full(len(keys.source), (seed * 4 + purpose + 1) * _GOLDEN & _MASK, dtype=np.uint64)
     for column in (keys.source, keys.shard, keys.document, keys.epoch):
-        value = _mix(value ^ column.astype(np.uint64))
+        value = mixed(value ^ column.astype(np.uint64))
     return value
-
-
-def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's next state and its finalizer (Steele et al. 2014); 64-bit numbers that wrap."""
-    value = value + np.uint64(_GOLDEN)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
 
 
 def _fraction(value: NDArray[np.uint64]) -> NDArray[np.float64]:

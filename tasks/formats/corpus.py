@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.arrays import read_parquet
-from tokmill.tasks.formats.files.manifests import Entry, Manifest
+from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
 from tokmill.tasks.formats.text.documents import Ints
 from tokmill.tasks.formats.text.shards import CorpusPart, FileSegment, Selection, Shard
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
@@ -152,7 +152,8 @@ class Corpus:
         """Return one of the tables (files, shards, segments, quarantine, held_out) as a pyarrow table."""
         file = self.path / f"{name}.parquet"
         check_files(self.path, [file])
-        return read_parquet(file)
+        with readable(file, "table of a corpus"):
+            return read_parquet(file)
 
     def locate(self, source: str, shard: int, ordinals: Ints) -> tuple[list[str], Ints, Ints]:
         """Find documents in their files.

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.files.arrays import write_row_groups
+from tokmill.tasks.formats.files.arrays import columns_of, read_parquet, schema_of, write_row_groups
 from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
 from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
+_COUNTS = schema_of(count="uint64")
 _ROW_GROUP = 1 << 20
 _READ_BYTES = 1 << 16
 _SAMPLED_GROUPS = 8
@@ -166,10 +167,10 @@ def read_counts(path: Path) -> "PretokenCounts":
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     with readable(path, "table of counts"):
-        table = pq.read_table(path, schema=_SCHEMA)
-    pretokens = table.column("pretoken")
-    whole = pa.concat_arrays(pretokens.chunks) if pretokens.num_chunks else pa.array([], pa.large_binary())
-    return PretokenCounts(*_buffers(whole), table.column("count").to_numpy())
+        table = read_parquet(path)
+    counts = columns_of(path, table, _COUNTS)["count"]
+    pretokens = table.column("pretoken").cast(pa.large_binary()).combine_chunks()
+    return PretokenCounts(*_buffers(pretokens), counts)
 
 
 def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
@@ -186,7 +187,7 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
             if not pc.all(pc.less(both[:-1], both[1:]), min_count=0).as_py():
                 raise StoreError(f"{path}: pre-tokens must increase by their bytes; make the file again")
             last = pretokens[-1:]
-            yield PretokenCounts(*_buffers(pretokens), batch.column("count").to_numpy())
+            yield PretokenCounts(*_buffers(pretokens), columns_of(path, batch, _COUNTS)["count"])
 
 
 class Size(NamedTuple):

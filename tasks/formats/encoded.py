@@ -133,10 +133,8 @@ class EncodedShard:
     @cached_property
     def ordinals(self) -> NDArray[np.int64]:
         """The documents' ordinals in the corpus shard: int64 [d]."""
-        found, file = (
-            self._opened("ordinals", np.int64, length=self.num_documents),
-            self.path / "ordinals.npy",
-        )
+        found = self._opened("ordinals", np.int64, length=self.num_documents)
+        file = self.path / "ordinals.npy"
         if len(found):
             check_ascending(file, "ordinals", found, first=int(found[0]), last=int(found[-1]), step=1)
             check_within(file, "ordinal", found[:1], least=0, below=1 << 62)

@@ -19,7 +19,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tokmill.tasks.formats.files.arrays import Columns, open_vector, schema_of, write_row_groups
+from tokmill.tasks.formats.files.arrays import (
+    Columns,
+    columns_of,
+    open_vector,
+    read_columns,
+    schema_of,
+    write_row_groups,
+)
 from tokmill.tasks.formats.files.indices import check_within, untrue
 from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
 from tokmill.tasks.store.verify import check_files
@@ -140,13 +147,8 @@ class RequestTable:
     def save(self, path: Path) -> None:
         """Write `request.parquet` into the directory `path`."""
         segments, sources = (np.arange(number) for number in self.firsts.shape)
-        columns: list[NDArray[Any]] = [
-            segments[:, None],
-            sources,
-            self.knots[:-1, None],
-            self.knots[1:, None],
-        ]
-        columns += [self.firsts, self.lasts, self.before]
+        starts, stops = self.knots[:-1, None], self.knots[1:, None]
+        columns = [segments[:, None], sources, starts, stops, self.firsts, self.lasts, self.before]
         _write_grid(path / REQUEST_FILE, REQUEST_SCHEMA, columns)
 
     def at(self, position: float) -> NDArray[np.float64]:
@@ -171,9 +173,8 @@ def _write_grid(file: Path, schema: pa.Schema, columns: Sequence[NDArray[Any]]) 
 
 def _read_grid(file: Path, schema: pa.Schema, what: str, num_columns: int) -> dict[str, NDArray[Any]]:
     check_files(file.parent, [file])
-    with readable(file, what):
-        table = pq.read_table(file, schema=schema)
-    return {name: table[name].to_numpy().reshape(-1, num_columns) for name in schema.names}
+    columns = read_columns(file, schema, what)
+    return {name: values.reshape(-1, num_columns) for name, values in columns.items()}
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Mixture:
             if not parquet.schema_arrow.equals(PLAN_SCHEMA):
                 raise untrue(file, f"columns must be {PLAN_SCHEMA.names}")
             for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
-                plan = Plan(*(batch.column(name).to_numpy() for name in PLAN_SCHEMA.names))
+                plan = Plan(**columns_of(file, batch, PLAN_SCHEMA))
                 check_within(file, "source of document", plan.source, least=0, below=len(self.sources))
                 check_within(file, "tokens of document", plan.num_tokens, least=1, below=longest + 1)
                 yield plan

@@ -33,7 +33,7 @@ from tokmill.tasks.formats.corpus import (
     CorpusManifest,
     CorpusSource,
 )
-from tokmill.tasks.formats.files.arrays import read_parquet
+from tokmill.tasks.formats.files.arrays import columns_of, read_parquet
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.text.documents import Ints
 from tokmill.tasks.formats.text.shards import (
@@ -153,7 +153,7 @@ def read_hashes(folder: Path) -> DocumentHashes:
         raise StoreError(
             f"{file}: has the columns {table.schema.names}, not {_SCHEMA.names}; verify the store"
         )
-    columns = {name: table[name].to_numpy() for name in _SCHEMA.names}
+    columns = columns_of(file, table, _SCHEMA)
     sizes = np.stack([columns[name] for name in _SIZES], axis=1)
     return DocumentHashes(columns["ordinal"], columns["hash"], sizes)
 

@@ -7,6 +7,7 @@ end.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 from tokmill.tasks.core.errors import DocumentError, SourceError
@@ -212,9 +213,7 @@ def _limits(path: Location, contents: Contents, limits: Limits, encoding: str) -
     compressed = contents.codec is not None or contents.format == "json" or encoding != UTF_8
     row_group_bytes = 0
     if contents.format == "parquet" and not compressed:
-        try:
+        with suppress(BrokenFileError):  # reading the file reports this error with its name
             row_group_bytes = largest_row_group(path)
-        except BrokenFileError:  # reading the file reports this error with its name
-            row_group_bytes = 0
     size_bytes = size_of(path) if compressed else 0
     return limits.of_file(size_bytes, compressed=compressed, row_group_bytes=row_group_bytes)

@@ -8,6 +8,7 @@ its index, and the sum with the length.
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import (
@@ -76,9 +77,17 @@ def hash_documents(data: BytesIn, offsets: Int64In, longest: int, hashes: UInt64
         hashes[document] = _mixed(total ^ _mixed(np.uint64(end - start)))
 
 
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64 (Steele et al. 2014) of each value: every bit depends on all bits of the value."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
+
+
 @kernel(inline=True)
 def _mixed(value: np.uint64) -> np.uint64:
-    """SplitMix64 (Steele et al. 2014): every bit of the result depends on all bits of the value."""
+    """The same of one value."""
     value += _GOLDEN
     value = (value ^ (value >> np.uint64(30))) * _FIRST
     value = (value ^ (value >> np.uint64(27))) * _SECOND

@@ -138,8 +138,8 @@ def _set_id(documents: Documents, document: int, start: int, end: int, id_end: i
 def _value_end(block: BytesIn, position: int, text: Bytes, out: int) -> int:
     """Return the end of a skipped value, or -1 to leave the line to the caller.
 
-    Strings are written to `text[out:]` and ignored. `objects` has a bit for each bracket that
-    is open, the innermost lowest: whether it is a brace.
+    Strings are written to `text[out:]` and ignored. `objects` has a bit for each bracket that is open, the
+    innermost lowest: whether it is a brace.
     """
     depth, objects, is_key = 0, np.uint64(0), False
     while True:

@@ -123,9 +123,8 @@ class _Counter:
         self.counts = open_memmap(out / CONSUMED_FILE, "w+", np.uint16, (int(self._bounds[-1]),))
         # documents and tokens consumed of each source in this mixture
         self.consumed = np.zeros((2, len(self._sources)), dtype=np.int64)
-        self._given = np.zeros(
-            len(self._sources), dtype=np.int64
-        )  # tokens of documents begun in this mixture
+        # tokens of documents begun in this mixture
+        self._given = np.zeros(len(self._sources), dtype=np.int64)
         self._cuts = _Parts.joined([])
         self._rests = np.empty(0, dtype=np.int64)  # keys of documents begun before
         if before is not None:

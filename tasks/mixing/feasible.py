@@ -304,10 +304,8 @@ def _other_weights(case: Case, total: Decimal) -> str:
     """
     if case.held_back(total) or not case.timeline.is_constant:
         return ""
-    weights, caps = (
-        dict(zip(case.timeline.sources, case.timeline.points[0][1], strict=True)),
-        case.limits.caps,
-    )
+    weights = dict(zip(case.timeline.sources, case.timeline.points[0][1], strict=True))
+    caps = case.limits.caps
     floors = {source: max(case.limits.floors[source], Decimal(w > 0)) for source, w in weights.items()}
     most, least = capacity(weights, caps), sum(floors.values(), Decimal(0))
     wanted = max(min(total.to_integral_value(ROUND_FLOOR), most), least)

@@ -120,12 +120,7 @@ def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, Source
     by_source: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
     for source, entry, path in encoded.pair(shards):
         by_source[source].append(
-            ShardLengths(
-                entry.num_documents,
-                entry.num_tokens,
-                entry.digest,
-                partial(_offsets, path),
-            )
+            ShardLengths(entry.num_documents, entry.num_tokens, entry.digest, partial(_offsets, path))
         )
     return {source: SourceLengths(parts) for source, parts in by_source.items()}
 

@@ -6,6 +6,7 @@ holds one block and the pieces of one shard, whatever the size of the corpus.
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_SEQUENCES = 1 << 32
 _BLOCK = 1 << 18  # documents, for strategies without a window
+_OF_ENCODING = ("tokenizer", "dtype", "vocab_size", "begin_of_document_id", "end_of_document_id")
 
 
 def plan_packing(
@@ -41,24 +43,10 @@ def plan_packing(
     totals = PackedTotals(len(mixed.sources), length, drops_long)
     window = window_of(rule.shuffle_window, mixture, length)
     shares = Shares(len(mixed.sources), length, mixed.num_tokens, max(1, window))
-
-    def closed() -> Iterator[Closed]:
-        position = mixed.first_position
-        for block, starts, pieces, num_closed in _packed_blocks(rule, mixture):
-            lengths = block.num_tokens.astype(np.int64)
-            totals.add(block.source, lengths, pieces)
-            shares.add(block.source, pieces)
-            if pieces.num_sequences >= _MOST_SEQUENCES:
-                raise PackingError(
-                    f"pack: {pieces.num_sequences} sequences must be fewer than {_MOST_SEQUENCES}; raise "
-                    "sequence_length or mix fewer tokens at a time"
-                )
-            position += int(lengths.sum())
-            yield Closed(_table(pieces, block, starts), num_closed, position)
-
     with write_plan_pieces(out) as append:
         shards = _ShardWriter(append, rule.sequences_per_shard)
-        for pieces, num_closed in Shuffle(mixture, window, rule.shuffle_seed, length).run(closed()):
+        closed = _closed(rule, mixture, totals, shares)
+        for pieces, num_closed in Shuffle(mixture, window, rule.shuffle_seed, length).run(closed):
             shards.add(pieces, num_closed)
         shards.add(PieceTable.joined([]), _MOST_SEQUENCES)
         if not shards.planned:
@@ -66,21 +54,9 @@ def plan_packing(
     num_sequences = sum(shard.num_sequences for shard in shards.planned)
     num_tokens = sum(shard.num_tokens for shard in shards.planned)
     num_padding = num_sequences * length - num_tokens
-    is_windowed, is_shuffled = rule.strategy in WINDOWED, window > 1
     manifest = PackingManifest(
-        tokenizer=encoded.tokenizer,
-        dtype=encoded.dtype,
-        vocab_size=encoded.vocab_size,
-        begin_of_document_id=encoded.begin_of_document_id,
-        end_of_document_id=encoded.end_of_document_id,
-        sequence_length=length,
-        strategy=rule.strategy,
-        window=rule.window if is_windowed else None,
-        long_documents=rule.long_documents if rule.strategy != "concat" else None,
-        last_sequence=rule.last_sequence if rule.strategy == "concat" else None,
-        fim=_fim_tokens(rule),
-        shuffle_window=window if is_shuffled else None,
-        shuffle_seed=rule.shuffle_seed if is_shuffled else None,
+        **{name: getattr(encoded, name) for name in _OF_ENCODING},
+        **_settings(rule, window),
         num_sequences=num_sequences,
         num_tokens=num_tokens,
         num_padding_tokens=num_padding,
@@ -96,6 +72,37 @@ def plan_packing(
     )
     manifest.save(out)
     return manifest
+
+
+def _closed(rule: PackPlanParams, mixture: Mixture, totals: PackedTotals, shares: Shares) -> Iterator[Closed]:
+    """Yield the pieces of each block of documents, and add them to the totals and shares."""
+    position = mixture.manifest.first_position
+    for block, starts, pieces, num_closed in _packed_blocks(rule, mixture):
+        lengths = block.num_tokens.astype(np.int64)
+        totals.add(block.source, lengths, pieces)
+        shares.add(block.source, pieces)
+        if pieces.num_sequences >= _MOST_SEQUENCES:
+            raise PackingError(
+                f"pack: {pieces.num_sequences} sequences must be fewer than {_MOST_SEQUENCES}; raise "
+                "sequence_length or mix fewer tokens at a time"
+            )
+        position += int(lengths.sum())
+        yield Closed(_table(pieces, block, starts), num_closed, position)
+
+
+def _settings(rule: PackPlanParams, window: int) -> dict[str, Any]:
+    """The manifest's fields that say how documents are packed; None for what this strategy does not use."""
+    is_concat, is_shuffled = rule.strategy == "concat", window > 1
+    return {
+        "sequence_length": rule.sequence_length,
+        "strategy": rule.strategy,
+        "window": rule.window if rule.strategy in WINDOWED else None,
+        "long_documents": None if is_concat else rule.long_documents,
+        "last_sequence": rule.last_sequence if is_concat else None,
+        "fim": _fim_tokens(rule),
+        "shuffle_window": window if is_shuffled else None,
+        "shuffle_seed": rule.shuffle_seed if is_shuffled else None,
+    }
 
 
 def _fim_tokens(rule: PackPlanParams) -> FimTokens | None:

@@ -66,9 +66,7 @@ class Pieces:
     length: NDArray[np.int64]  # tokens, including added ones; at least 1
     document: NDArray[np.int64]  # index of the document
     document_start: NDArray[np.int64]  # token of the document at which the piece starts
-    fim: NDArray[
-        np.uint8
-    ]  # 0 if the tokens are in the document's order; else a form of `tasks.fim.rearrangement`
+    fim: NDArray[np.uint8]  # 0 for the order of the document; else a form of `tasks.fim.rearrangement`
 
     def __len__(self) -> int:
         return len(self.sequence)

@@ -35,8 +35,10 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _BLOCK_TOKENS = 1 << 25
 
-ShardPaths = Mapping[tuple[int, int], Path]
+ShardPaths: TypeAlias = Mapping[tuple[int, int], Path]
 """The directory of each encoded shard, by source and shard index."""
+_Runs: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]
+"""Index in the encoded shard, tokens and destination of runs of tokens to copy."""
 
 
 def write_shard(manifest: PackedManifest, pieces: PieceTable, shards: ShardPaths, out: Path) -> None:
@@ -167,7 +169,7 @@ def _rearranged(
     places: NDArray[np.int64],
     chosen: NDArray[np.intp],
     rows: NDArray[Any],
-) -> "_Runs":
+) -> _Runs:
     """The runs of rearranged pieces, as `tasks.fim.rearrangement` orders them; adds their three tokens."""
     head, tail = body.head[chosen], body.tail[chosen]
     begin = body.begin[chosen] + head
@@ -184,10 +186,6 @@ def _rearranged(
         (begin + a, b - a, middle),
         (begin + text, tail, place + 3 + text),
     ]
-
-
-_Runs: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]
-"""Index in the encoded shard, tokens and destination of runs of tokens to copy."""
 
 
 def assembled(

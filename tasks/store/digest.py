@@ -138,7 +138,7 @@ def _table_digest(path: Path) -> str | None:
                 for column, values in zip(columns, batch.columns, strict=True):
                     column.add("", values)
             num_rows = file.metadata.num_rows
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not Parquet; or of a type that has no digest
         return None
     digests = [column.digest() for column in columns]
     metadata = {

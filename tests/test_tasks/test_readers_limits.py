@@ -42,12 +42,13 @@ def test_a_document_that_is_too_long_is_bad_and_the_others_are_kept(tmp_path: Pa
         ingested(tmp_path, {"s": {"files": [name], "max_document_bytes": LIMIT, **options}})
 
 
-def test_the_excerpt_of_a_document_that_is_too_long_does_not_depend_on_blocks(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("y" * 150 + "\nb\n")
-    made = ingested(
-        tmp_path,
-        {"s": {"files": ["a.txt"], "format": "lines", "max_document_bytes": 100, "on_error": "quarantine"}},
-    )
+@pytest.mark.parametrize("file_format", ["lines", "jsonl"])
+def test_the_excerpt_of_a_document_that_is_too_long_does_not_depend_on_blocks(
+    tmp_path: Path, file_format: str
+) -> None:
+    (tmp_path / "a.txt").write_text("y" * 150 + "\n\n")
+    options = {"format": file_format, "max_document_bytes": 100, "on_error": "quarantine"}
+    made = ingested(tmp_path, {"s": {"files": ["a.txt"], **options}})
     (bad,) = made.corpus.table("quarantine").to_pylist()
     assert bad["excerpt"] == "y" * 101
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.faults import broken
 from tokmill.tasks.formats.files.indices import untrue
+from tokmill.tasks.formats.files.manifests import readable
 
 _HEADER = re.compile(
     r"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': False, 'shape': \((?P<shape>[\d, ]*)\), \}"
@@ -159,13 +160,33 @@ def write_row_groups(
         append(schema.empty_table(), 1)
 
 
-def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+def read_columns(file: Path, schema: pa.Schema, what: str) -> dict[str, NDArray[Any]]:
+    """Return the columns of numbers that a file, `what` in messages, must have; see `columns_of`."""
+    with readable(file, what):
+        table = read_parquet(file)
+    return columns_of(file, table, schema)
+
+
+def columns_of(file: Path, rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, NDArray[Any]]:
+    """Return the columns of a schema of numbers, after checking that rows of the file have them."""
+    columns: dict[str, NDArray[Any]] = {}
+    for field in schema:
+        named = [rows.column(place) for place in rows.schema.get_all_field_indices(field.name)]
+        if len(named) != 1 or named[0].type != field.type or named[0].null_count:
+            said = ", ".join(str(column.type) for column in named) or "missing"
+            raise untrue(file, f"column {field.name} is {said}, and must be {field.type} without nulls")
+        columns[field.name] = numbers(named[0])
+    return columns
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Return a column of numbers without nulls as an array of their type, which may be read-only.
 
     pyarrow's `to_numpy` imports pandas where that is installed (0.3 s), and the `to_pandas_dtype` of
     version 18 fails without it.
     """
-    whole, arrow_type = column.combine_chunks(), str(column.type)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    arrow_type = str(column.type)
     values = np.frombuffer(whole.buffers()[1] or b"", dtype=_FLOATS.get(arrow_type, arrow_type))
     return values[whole.offset : whole.offset + len(whole)]
 

@@ -21,6 +21,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.faults import broken
+from tokmill.tasks.formats.files.arrays import numbers
 from tokmill.tasks.formats.files.indices import check_within, untrue
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.packed.manifest import PackedManifest
@@ -217,8 +218,8 @@ def _lists(file: Path, column: pa.ChunkedArray) -> Lists:
             chunk.validate(full=True)
     if any(chunk.null_count or chunk.flatten().null_count for chunk in column.chunks):
         raise untrue(file, "a list is null, or has a null in it")
-    counts = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
-    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    counts = [np.diff(numbers(chunk.offsets)) for chunk in column.chunks]
+    values = [numbers(chunk.flatten()) for chunk in column.chunks]
     flat = values[0] if len(values) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *values])
     return np.cumsum([0, *np.concatenate(counts)], dtype=np.int64), flat
 

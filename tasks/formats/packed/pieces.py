@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.arrays import Columns, numbers, read_parquet
+from tokmill.tasks.formats.files.arrays import Columns, columns_of, read_columns
 from tokmill.tasks.formats.files.indices import check_pieces, untrue
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.packed.manifest import PackedManifest, PackingManifest
@@ -47,25 +47,6 @@ PIECE_SCHEMA = PieceTable.schema()
 PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
 _TAKEN_DOWN = ("sequence", "start", "length", "source", "shard", "ordinal", "document_start", "epoch")
 TAKEN_DOWN_SCHEMA = pa.schema([PROVENANCE_SCHEMA.field(name) for name in _TAKEN_DOWN])
-
-
-def _columns(
-    file: Path,
-    table: pa.Table,
-    schema: pa.Schema,
-    sequences: range,
-    manifest: PackingManifest | PackedManifest,
-) -> dict[str, NDArray[Any]]:
-    """The columns of a table of the pieces of `sequences`, which fill these end to end, as arrays."""
-    columns: dict[str, NDArray[Any]] = {}
-    for field in schema:
-        named = [table.column(place) for place in table.schema.get_all_field_indices(field.name)]
-        if len(named) != 1 or named[0].type != field.type or named[0].null_count:
-            said = ", ".join(str(column.type) for column in named) or "missing"
-            raise untrue(file, f"column {field.name} is {said}, and must be {field.type} without nulls")
-        columns[field.name] = numbers(named[0])
-    check_pieces(file, columns, sequences, manifest.sequence_length, len(manifest.sources))
-    return columns
 
 
 @dataclass(frozen=True)
@@ -100,7 +81,11 @@ class PackingPlan:
             table = parquet.read_row_group(index)
         if len(table) != shard.num_pieces:
             raise untrue(file, f"{len(table)} pieces of shard {index} must be {shard.num_pieces}")
-        return PieceTable(**_columns(file, table, PIECE_SCHEMA, shard.sequences, self.manifest))
+        columns = columns_of(file, table, PIECE_SCHEMA)
+        check_pieces(
+            file, columns, shard.sequences, self.manifest.sequence_length, len(self.manifest.sources)
+        )
+        return PieceTable(**columns)
 
 
 @contextmanager
@@ -124,9 +109,8 @@ class PieceRows:
         """Read the table of shard `index` of the artifact in the directory `path`."""
         file, sequences = pieces_file(path, index), manifest.shard(index).sequences
         check_files(path, [file])
-        with readable(file, "table of pieces"):
-            table = read_parquet(file)
-        columns = _columns(file, table, PROVENANCE_SCHEMA, sequences, manifest)
+        columns = read_columns(file, PROVENANCE_SCHEMA, "table of pieces")
+        check_pieces(file, columns, sequences, manifest.sequence_length, len(manifest.sources))
         firsts = np.searchsorted(columns["sequence"], np.arange(sequences.start, sequences.stop + 1))
         return cls(columns, firsts)
 

@@ -141,10 +141,8 @@ class PackedReader:
     def provenance(self, index: int) -> list[Piece]:
         """The pieces of sequence `index`, in order."""
         shard, row = self.place(index)
-        sources, names = (
-            self.manifest.sources,
-            [field.name for field in fields(Piece) if field.name != "source"],
-        )
+        sources = self.manifest.sources
+        names = [field.name for field in fields(Piece) if field.name != "source"]
         return [
             Piece(source=sources[piece["source"]], **{name: piece[name] for name in names})
             for piece in self.piece_rows(shard).rows(row)

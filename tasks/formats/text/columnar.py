@@ -277,12 +277,11 @@ def _as_large_binary(texts: ArrowArray) -> ArrowArray:
 def _as_ids(column: ArrowArray) -> ArrowArray:
     """Return ids as text: formatted by Arrow, or by Python for lists, structs and bytes that are not text.
 
-    As in JSON lines, an id may be of any type. Whether Arrow can cast it depends on the values: bytes may or
-    may not be UTF-8.
+    As in JSON lines, an id may be of any type.
     """
     column = _sound(column)
     try:
         return column.cast(pa.large_string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # the type has no cast; bytes are not UTF-8
         written = [None if value is None else str(value) for value in column.to_pylist()]
         return pa.array(written, pa.large_string())

@@ -74,19 +74,20 @@ class _Lines:
         self.stream = self._read(row_blocks(blocks, Separator(dialect.line_end), self._limit))
 
     def _read(self, blocks: Iterator[RowBlock]) -> Generator[str, None, None]:
+        limit, is_certain = self._limit, self._dialect.is_certain
         for found in blocks:
             self.is_protected |= _has_ends_inside(found, self._dialect.line_end)
             block, offset = memoryview(found.block), found.position
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 self.position = offset + end
-                if self.position - self.row > self._limit:
+                if self.position - self.row > limit:
                     raise _LongRowError
                 line = str(block[start:end], "utf-8", "surrogateescape")
                 if offset + start == self.row:
                     self.text = line
                 elif self.keeps:
                     self.text += line
-                if not self._dialect.is_certain and is_ambiguous(line):
+                if not is_certain and is_ambiguous(line):
                     raise SourceError(
                         f"{self._name}: '{excerpt(line)}' has quotes or backslashes, but the beginning of "
                         "the file has none that show whether they belong to the text; set quoting = 'none' "

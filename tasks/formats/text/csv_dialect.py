@@ -121,12 +121,11 @@ def _backslashed(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
     def marked(found: re.Match[str]) -> str:
         return _QUOTE if found[1] == '"' else "\\"
 
-    for row in _doubled(
-        (_BACKSLASH.sub(marked, line) if "\\" in line else line for line in lines), delimiter
-    ):
-        if any('"' in field for field in row if field):
+    known = (_BACKSLASH.sub(marked, line) if "\\" in line else line for line in lines)
+    for row in csv.reader(known, delimiter=delimiter, strict=True):
+        if any('"' in field for field in row):
             raise csv.Error
-        yield [field and field.replace(_QUOTE, '"') for field in row]
+        yield [field.replace(_QUOTE, '"') for field in row]
 
 
 def _plain(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
@@ -148,11 +147,15 @@ def _escaped(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
         if _CONTINUED.search(held):
             continue
         inside, held = _without_end(held), ""
-        fields = _ESCAPE.sub(meaning, inside).split(delimiter) if inside not in ("", "\\.") else []
-        yield [
-            None if field == _NULL else field.replace(_DELIMITER, delimiter).replace(_NULL, "N")
-            for field in fields
-        ]
+        if inside in ("", "\\."):
+            yield []
+        elif "\\" not in inside:
+            yield [*inside.split(delimiter)]
+        else:
+            yield [
+                None if field == _NULL else field.replace(_DELIMITER, delimiter).replace(_NULL, "N")
+                for field in _ESCAPE.sub(meaning, inside).split(delimiter)
+            ]
     if held:
         yield [_without_end(held)]
 

@@ -145,9 +145,7 @@ def without_invalid_utf8(batch: FileBatch) -> FileBatch:
 def without_long(batch: FileBatch, limit: int) -> FileBatch:
     """Return the batch with the documents of more than `limit` bytes moved to its bad ones."""
     long = np.flatnonzero(batch.lengths > limit).tolist() if len(batch.data) > limit else []
-    return _without(
-        batch, long, lambda row, document: too_long(row, document[: limit + 1][:1000].tobytes(), limit)
-    )
+    return _without(batch, long, lambda row, document: too_long(row, document.data, limit))
 
 
 def _without(batch: FileBatch, places: list[int], describe: Callable[[int, Bytes], BadDocument]) -> FileBatch:

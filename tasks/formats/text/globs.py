@@ -21,12 +21,7 @@ from typing import TypeAlias
 from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.sources import inner_suffix, is_of_table
-from tokmill.tasks.remote.location import (
-    check_url,
-    is_remote,
-    is_url,
-    local_path,
-)
+from tokmill.tasks.remote.location import check_url, is_remote, is_url, local_path
 
 _WEB = ("http://", "https://")
 _BUCKET_PARTS = 3  # "s3:", "" and "bucket"
@@ -169,13 +164,11 @@ def matches(parts: Names, names: Names, *, hidden: bool = False, further: bool =
 
 
 def _with_none_matched(parts: Names, places: set[int]) -> set[int]:
-    """Return places in a pattern, and those behind a `**` that matches no folder there."""
-    found = set(places)
-    for place in places:
-        while place < len(parts) and parts[place] == "**":
-            place += 1  # noqa: PLW2901 - on to what follows
-            found.add(place)
-    return found
+    """Add to places in a pattern those behind a `**`, which may match no folder."""
+    for place, part in enumerate(parts):
+        if part == "**" and place in places:
+            places.add(place + 1)
+    return places
 
 
 def num_aside(parts: Names, names: Names) -> int:

@@ -65,7 +65,7 @@ def read_jsonl(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
     blocks = whole_rows(content(path, span, options.encoding), NEWLINE, limit)
     for block, position in (part for whole in blocks for part in _parts(*whole, limit)):
         if len(block) > limit and block.find(b"\n", 0, limit + 1) < 0:
-            yield empty_file_batch([too_long(row, bytes(block[:1000]), limit)])
+            yield empty_file_batch([too_long(row, block, limit)])
             row += 1
             continue
         buffers = _buffers(len(block), len(options.text_column.encode()), buffers)
@@ -152,10 +152,8 @@ class _BlockReader:
     def _id_array(self, number: int) -> ArrowArray:
         documents, spans = self._documents, self._documents.ids[: 2 * number].reshape(-1, 2)
         if not self._ids and not documents.progress[NUM_ODD_IDS]:
-            ends, valid = (
-                documents.id_ends[: number + 1].copy(),
-                np.packbits(spans[:, 1] > 0, bitorder="little"),
-            )
+            ends = documents.id_ends[: number + 1].copy()
+            valid = np.packbits(spans[:, 1] > 0, bitorder="little")
             buffers = (ends, documents.id_text[: ends[-1]].copy(), valid)
             return pa.LargeStringArray.from_buffers(number, *map(pa.py_buffer, buffers))
         values = [

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tokmill.tasks.core.errors import DocumentError
 
 MAX_EXCERPT_CHARS = 200
+_EXCERPT_BYTES = 4 * MAX_EXCERPT_CHARS
 
 # reason -> (the broken rule, the fix)
 REASONS: dict[str, tuple[str, str]] = {
@@ -84,7 +85,7 @@ class BrokenFileError(Exception):
 def excerpt(value: bytes | str) -> str:
     """Return at most 200 printable characters of `value`; other characters and invalid bytes are escaped."""
     if isinstance(value, bytes):
-        value = value[: 4 * MAX_EXCERPT_CHARS].decode("utf-8", "surrogateescape")
+        value = value[:_EXCERPT_BYTES].decode("utf-8", "surrogateescape")
     shown = value[:MAX_EXCERPT_CHARS].translate(_CONTROL)
     return shown if len(shown) <= MAX_EXCERPT_CHARS else shown[: MAX_EXCERPT_CHARS - 1] + "…"
 
@@ -103,9 +104,10 @@ def invalid_utf8(row: int, document: bytes) -> BadDocument:
     raise ValueError(msg)
 
 
-def too_long(row: int, beginning: bytes, limit: int) -> BadDocument:
-    """Describe a document that has more than `limit` bytes."""
-    return BadDocument(row, "too_long", excerpt(beginning[: 4 * MAX_EXCERPT_CHARS]), f"over {limit:,} bytes")
+def too_long(row: int, document: bytes | bytearray | memoryview, limit: int) -> BadDocument:
+    """Describe a document of more than `limit` bytes by the first `limit` + 1: a reader may keep no more."""
+    beginning = bytes(document[: min(limit + 1, _EXCERPT_BYTES)])
+    return BadDocument(row, "too_long", excerpt(beginning), f"over {limit:,} bytes")
 
 
 def place_of(name: str, row: int, file_format: str) -> str:

@@ -38,7 +38,7 @@ from tokmill.tasks.formats.text.documents import (
 )
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
-from tokmill.tasks.kernels.documents import hash_documents
+from tokmill.tasks.kernels.documents import hash_documents, mixed
 from tokmill.tasks.remote.location import below
 
 # A small file is held in memory while it is scanned.
@@ -56,9 +56,6 @@ _LARGEST_BYTES = 1 << 30
 _AHEAD = 3
 # Smaller than the later batches, so that the consumer starts early.
 _FIRST_BATCH_BYTES = 128 << 10
-_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
-_FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
-_SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 
 CorpusPart: TypeAlias = Literal["training", "validation"]
 
@@ -203,15 +200,7 @@ class Selection(BaseModel):
 
 def draws_of(hashes: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     """Return uint64[n], the documents' draws, from hashes of their content."""
-    return _mixed(hashes ^ _mixed(np.array([seed], dtype=np.uint64)))
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 (Steele et al. 2014); products wrap."""
-    values = values + _GOLDEN
-    values = (values ^ (values >> np.uint64(30))) * _FIRST
-    values = (values ^ (values >> np.uint64(27))) * _SECOND
-    return values ^ (values >> np.uint64(31))
+    return mixed(hashes ^ mixed(np.array([seed], dtype=np.uint64)))
 
 
 def is_held_out(draws: NDArray[np.uint64], below: int, also: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -21,13 +21,7 @@ from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.formats.text.globs import Names, Pattern, matches, num_aside
 from tokmill.tasks.formats.text.sources import compression_of, nearest
 from tokmill.tasks.formats.text.table_logs import is_log, num_above_log, tables_above, tables_of_partition
-from tokmill.tasks.remote.location import (
-    Info,
-    Location,
-    RemoteFile,
-    is_remote,
-    stands_alone,
-)
+from tokmill.tasks.remote.location import Info, Location, RemoteFile, is_remote, stands_alone
 from tokmill.tasks.remote.objects import listed, stat
 
 _SHOWN = 3
