@@ -23,6 +23,7 @@ from tokmill.flows.cli.app import app
 from tokmill.flows.commands.main import main
 from tokmill.flows.profile import load_profile
 from tokmill.tasks.store import Store
+from tokmill.tokenizer.core.errors import TokenizerError
 
 
 def commands_of(group, *words):
@@ -170,6 +171,13 @@ def test_a_long_message_is_broken_between_words_on_a_terminal_only(capsys, monke
 def test_debugging_shows_the_traceback(tokmill: Tokmill) -> None:
     assert "Traceback" in tokmill("plan", "smok", TOKMILL_DEBUG="1").err
     assert len(tokmill("plan", "smok").err.splitlines()) == 1
+
+
+def test_notebooks_show_the_message_or_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = TokenizerError("load: it is gone")
+    assert error._render_traceback_() == ["TokenizerError: load: it is gone"]
+    monkeypatch.setenv("TOKMILL_DEBUG", "1")
+    assert not hasattr(error, "_render_traceback_")  # IPython complains of one that raises
 
 
 # What keeps the exception, as Prefect's states do, until the interpreter has ended.

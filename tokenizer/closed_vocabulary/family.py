@@ -18,7 +18,9 @@ from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.counting import PretokenCounter
+from tokmill.tokenizer.kernels.cache import empty_cache
 from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
+from tokmill.tokenizer.kernels.encoding import make_memory
 from tokmill.tokenizer.pipeline.base_model import (
     SPECIAL_WITH_UNKNOWN,
     UNKNOWN,
@@ -74,7 +76,8 @@ class ClosedModel(BaseModel):
         def own(_length: int) -> CountTables:
             return tables._replace(block=np.empty_like(tables.block))
 
-        return KernelEncoder(encode_strings, 0, self.vocabulary.offsets, self.unknown_id, own, cut=self.cut)
+        parts = encode_strings, 0, self.vocabulary.offsets, self.unknown_id, own
+        return KernelEncoder(*parts, cut=self.cut, memory=lambda: make_memory(empty_cache(0, 0, 0)))
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token: the family's own."""

@@ -10,7 +10,7 @@ TokenizerError
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -44,11 +44,12 @@ class WordedError(Exception):
     A notebook shows them by their message, without the way through our code; TOKMILL_DEBUG=1 shows that, too.
     """
 
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows; raises what makes it show the traceback."""
+    @property
+    def _render_traceback_(self) -> Callable[[], list[str]]:
+        """What returns the lines that IPython shows; missing where it is to show the traceback."""
         if os.environ.get("TOKMILL_DEBUG") or not self.says_all():
-            raise NotImplementedError
-        return [f"{type(self).__name__}: {self}"]
+            raise AttributeError("_render_traceback_")
+        return lambda: [f"{type(self).__name__}: {self}"]
 
     def says_all(self) -> bool:
         """Whether the message is enough for whoever reads it."""

@@ -5,9 +5,9 @@ kernels compiled into it, the values of the constants that these take from any m
 compiler.
 
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else in `~/.cache`, and below
-it a digest. Reading machine code means running it, so
-a folder under the system's temporary one must be ours alone. One process compiles a kernel, others wait for
-it. The first compilation is a warning in the log, because a person may be waiting.
+it a digest. Reading machine code means running it, so a folder under the system's temporary one must be ours
+alone. One process compiles a kernel, others wait for it. The first compilation is a warning in the log,
+because a person may be waiting.
 """
 
 import contextlib
@@ -28,6 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +54,6 @@ Report = Callable[[Compilation], None]
 
 _reports: list[Report] = []
 _SIGN_OF_LIFE_SECONDS = 10.0
-
 
 _times: list[float] = []
 """When compiling began, and when each kernel was done; empty until a person may be waiting."""
@@ -115,10 +117,6 @@ def _count() -> None:
     _times.append(now)
     if (now - began) // _SIGN_OF_LIFE_SECONDS > (before - began) // _SIGN_OF_LIFE_SECONDS:
         logger.warning("compiling kernels: %d so far, in %.0f s", len(_times) - 1, now - began)
-
-
-if sys.platform != "win32":
-    import fcntl
 
 
 @functools.cache

@@ -99,10 +99,16 @@ def read_character(data: BytesIn, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel(inline=True)
+def continues(data: BytesIn, at: int) -> bool:
+    """Whether a byte is not the first one of its character."""
+    return bool(data[np.uint64(at)] & _TOP_TWO == _CONTINUES)
+
+
+@kernel(inline=True)
 def next_character(data: BytesIn, at: int, end: int) -> int:
     """Return where a character ends, at most at `end`: a byte, and the continuation bytes after it."""
     at += 1
-    while at < end and data[np.uint64(at)] & _TOP_TWO == _CONTINUES:
+    while at < end and continues(data, at):
         at += 1
     return at
 
@@ -112,5 +118,5 @@ def count_characters(data: BytesIn, start: int, end: int) -> int:
     """Count the characters of a text: the bytes that continue none."""
     number = 0
     for at in range(start, end):
-        number += 1 if data[np.uint64(at)] & _TOP_TWO != _CONTINUES else 0
+        number += 0 if continues(data, at) else 1
     return number

@@ -105,13 +105,20 @@ def read_counts(data: BytesIn, offsets: Int64In, tables: CountTables, counts: UI
         end = min(begin + BLOCK, total)
         hash_block(data, starts, ends, begin, end, tables)
         for k in range(begin, end):
-            length, row = ends[k] - starts[k], np.uint64(k - begin)
-            low, high, digest = tables.block[row, 0], tables.block[row, 1], tables.block[row, 2]
-            if length <= MAX_SHORT:
-                counts[k] = tables.short[place_of_short(low, high, digest, tables.short) + np.uint64(2)]
-            else:
-                slot = slot_of_long(data, starts[k], length, digest, tables)
-                counts[k] = tables.entries[np.int64(tables.slots[slot] & LOWER) - 1, 2]
+            counts[k] = weight_of(data, starts[k], ends[k] - starts[k], k - begin, tables)
+
+
+@kernel(inline=True)
+def weight_of(data: BytesIn, start: int, length: int, place: int, tables: CountTables) -> np.uint64:
+    """Return the count of a string that has a place in the hashed block, 0 if there is none."""
+    row = np.uint64(place)
+    low, high, digest = tables.block[row, 0], tables.block[row, 1], tables.block[row, 2]
+    if length <= MAX_SHORT:
+        return tables.short[place_of_short(low, high, digest, tables.short) + np.uint64(2)]
+    slot = slot_of_long(data, start, length, digest, tables)
+    if tables.slots[slot] == 0:
+        return np.uint64(0)
+    return tables.entries[np.int64(tables.slots[slot] & LOWER) - 1, 2]
 
 
 @kernel(inline=True)

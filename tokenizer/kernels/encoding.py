@@ -71,7 +71,10 @@ def make_memory(cache: EncodingCache | None = None, *, remembers: bool = True) -
 def encode_one(
     data: BytesIn, start: int, end: int, model: Any, scratch: Any, memory: Memory, out: UInt32, at: int
 ) -> tuple[int, int]:
-    """Write the ids of a pre-token, and their spans if wanted; return the ids' and unknown bytes' numbers."""
+    """Write the ids of a pre-token, and their spans if wanted; return the ids' and unknown bytes' numbers.
+
+    A family's own stands in for this one: see `encoding_kernel`.
+    """
     raise NotImplementedError
 
 

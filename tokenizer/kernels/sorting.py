@@ -28,15 +28,18 @@ from tokmill.tokenizer.jit.arrays import (
     UInt64In,
 )
 from tokmill.tokenizer.jit.intrinsics import prefetch
-from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.characters import continues, next_character
 
 _GOES_ON = np.uint64(8)
 _BYTE = np.uint64(0xFF)
+_EIGHT = np.uint64(8)
 _STEP = 7
 _FEW = 12
-_KEYS_AHEAD = 8
+_KEYS_AHEAD, _AHEAD = 8, 16
+_BUCKETS_A_DOUBLING = 64
 
 MAX_PARTS = 200
+NUM_BUCKETS = 1 << 13
 
 
 @kernel(inline=True)
@@ -181,10 +184,6 @@ def sort_strings(
     return height
 
 
-_EIGHT = np.uint64(8)
-_AHEAD = 16
-
-
 @kernel
 def read_prefixes(data: BytesIn, offsets: Int64In, prefixes: UInt64) -> None:
     """Read the first eight bytes of each string as a big-endian number, zeros where it is shorter."""
@@ -275,10 +274,6 @@ def gather_strings(data: BytesIn, offsets: Int64In, order: Int64In, out: Bytes, 
         out_offsets[k + 1] = np.int64(place)
 
 
-NUM_BUCKETS = 1 << 13
-_BUCKETS_A_DOUBLING = 64
-
-
 class Stack(NamedTuple):
     """The open classes of substrings; shape (characters of the longest + 2,) each, `weights` apart.
 
@@ -313,7 +308,7 @@ def shared_prefixes(data: BytesIn, starts: Int64In, ends: Int64In, order: Int64I
         while length < most and data[one + length] == data[other + length]:
             length += 1
         if length < ends[order[k]] - other:
-            while length > 0 and data[other + length] & 0xC0 == 0x80:
+            while length > 0 and continues(data, other + length):
                 length -= 1
         shared[k] = length
 

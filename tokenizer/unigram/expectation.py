@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32, Int32In, Int64, Int64In
-from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.characters import continues, next_character
 from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.unigram.lattice import Found, Paths, Pieces, find_pieces
 
@@ -63,7 +63,7 @@ def list_edges(
     for k in range(offsets.shape[0] - 1):
         for at in range(offsets[k], offsets[k + 1]):
             starts[at] = number
-            if data[at] & 0xC0 == 0x80:
+            if continues(data, at):
                 continue
             count = find_pieces(data, at, offsets[k + 1], trie, found)
             if writing:

@@ -12,11 +12,9 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, Int64Table, UInt32, UInt64
-from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.characters import continues, next_character
 from tokmill.tokenizer.kernels.encoding import put_span
 from tokmill.tokenizer.kernels.tries import TokenTrie, child_of
-
-_CONTINUES, _TOP_TWO = 0x80, 0xC0
 
 
 class Pieces(NamedTuple):
@@ -61,7 +59,7 @@ def make_found(longest: int) -> Found:
 @kernel(inline=True)
 def is_bound(data: BytesIn, at: int, end: int) -> bool:
     """Whether a character ends at `at`, in a pre-token that ends at `end`."""
-    return at >= end or data[at] & _TOP_TWO != _CONTINUES
+    return at >= end or not continues(data, at)
 
 
 @kernel(inline=True)

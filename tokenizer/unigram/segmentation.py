@@ -30,7 +30,7 @@ from tokmill.tokenizer.kernels.cache import (
     recall,
     remember,
 )
-from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.characters import continues, next_character
 from tokmill.tokenizer.kernels.encoding import NOWHERE, Memory, encoding_kernel, sampling_kernel
 from tokmill.tokenizer.kernels.words import STEP, unit_of
 from tokmill.tokenizer.unigram.expectation import add_logs
@@ -47,7 +47,6 @@ NUM_BITS = 1 << 20
 _SHIFT = np.uint64(44)  # leaves 20 bits
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _WORD, _IN_WORD, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
-_CONTINUES, _TOP_TWO = 0x80, 0xC0
 _MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
 _PER_STEP = 8388608.0 / 1.01
 
@@ -83,12 +82,6 @@ class Room(NamedTuple):
 def make_room() -> Room:
     """Make working memory."""
     return Room(Parts(*np.empty((2, BLOCK), np.int64)), empty_block(), np.empty(64), NOWHERE)
-
-
-@kernel(inline=True)
-def continues(data: BytesIn, at: int) -> bool:
-    """Whether a byte is not the first one of its character."""
-    return bool(data[np.uint64(at)] & _TOP_TWO == _CONTINUES)
 
 
 @kernel(inline=True)
@@ -312,7 +305,7 @@ def draw_one(
     number, lost, found, behind = first, 0, work.paths.found, work.paths.best
     behind[end - start] = 0.0
     for at in range(end - 1, start - 1, -1):
-        if at > start and data[at] & 0xC0 == 0x80:
+        if at > start and continues(data, at):
             continue
         total = -math.inf
         for i in range(find_steps(data, at, end, next_character(data, at, end), pieces, found)):
