@@ -48,7 +48,7 @@ def test_an_artifact_is_shown_by_every_name_as_sheet_record_or_words(smoke: Tokm
         assert f"\n{heading}\n" in sheet
     record = smoke("show", "tokenizer/smoke", "--json").document
     assert (record["fingerprint"], record["params"]["vocab_size"]) == (fingerprint, 1000)
-    for name in (fingerprint[:10], f"tokenizer/{fingerprint[:10]}"):
+    for name in (fingerprint[:10], f"tokenizer/{fingerprint[:10]}", fingerprint):
         assert smoke("show", name).out.startswith("tokenizer/smoke@v1")
     assert "no corpus in" in smoke("show", f"corpus/{fingerprint[:10]}").err
     words = smoke("show", "card/smoke", "--read").out

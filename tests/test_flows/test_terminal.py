@@ -295,9 +295,12 @@ def test_a_failed_run_leaves_its_lines_on_the_terminal_and_a_good_one_clears_it_
     shown.start("encode[code/0]")
     finish(shown, "encode[code/0]")
     shown.fail("encode[code/1]", "broken")
+    finish(shown, "audit")
+    shown.refuse("audit", "gate failed: a is above b")
     shown.__exit__(type(error), error, None)
-    left = lines(console)[-1].rpartition("\x1b[2K")[2].split()
-    assert left[:6] == ["✗", "encode[*]", "2/2", "1", "made,", "1"]
+    tasks, gate = lines(console)[-2:]
+    assert tasks.rpartition("\x1b[2K")[2].split()[:6] == ["✗", "encode[*]", "2/2", "1", "made,", "1"]
+    assert gate.split()[:4] == ["✗", "audit", "gate", "failed"]
     shown, console = live(100)
     with shown:
         finish(shown, "audit")

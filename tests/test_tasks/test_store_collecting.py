@@ -247,6 +247,16 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
     assert (there, gone) == ([True, True], [False, False])
 
 
+@pytest.mark.parametrize("folder", ["runs", "leases", ".cache", "removed/text", "aliases/text/one"])
+def test_what_a_killed_process_was_writing_goes_when_another_one_writes(store, folder):
+    store.tag(text(store, "one"), "prod")
+    half_written = store.root / folder / ".half.tmp"
+    half_written.parent.mkdir(parents=True, exist_ok=True)
+    half_written.touch()
+    with store.at_work("something else"):
+        assert not half_written.exists()
+
+
 _NAMES = st.sampled_from(["p", "p.part/1", "q", "pq"])
 _NUMBERS = st.integers(0, 7)
 
