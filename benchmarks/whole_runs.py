@@ -135,9 +135,9 @@ def run(
         raise SystemExit(f"{runner} with {workers} workers failed:\n{(folder / 'said').read_text()}")
     server = _quiet(environment[_MARK]) - before
     spent = Spent(wall, max(counted, seen), server, time.monotonic() - began)
-    digests = _digests(store)
+    made = digests(store)
     shutil.rmtree(store)
-    return spent, digests
+    return spent, made
 
 
 def _watched(started: "subprocess.Popen[bytes]", mark: str) -> tuple[int, float, float]:
@@ -185,7 +185,8 @@ def idle_share(environment: Mapping[str, str], seconds: float = 20.0) -> float:
     return (_cpu_of(environment[_MARK]) - before) / (time.monotonic() - began)
 
 
-def _digests(store: Path) -> dict[str, str]:
+def digests(store: Path) -> dict[str, str]:
+    """Return the content digest of each artifact of a store, by fingerprint."""
     records = [json.loads(path.read_bytes()) for path in store.glob("*/*/record.json")]
     return {record["fingerprint"]: record["content_digest"] for record in records}
 
