@@ -10,6 +10,7 @@ import pytest
 
 from tests.test_tasks.reading import ingested
 from tokmill.tasks.core.stage import External
+from tokmill.tasks.store import Store
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class TextCorpus:
     @property
     def shard_values(self) -> list[dict[str, Any]]:
         return [shard.value for shard in self.shards]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store in a folder."""
+    return Store.open(tmp_path / "store")
 
 
 @pytest.fixture
@@ -49,10 +56,3 @@ def text_corpus(tmp_path: Path) -> Callable[..., TextCorpus]:
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all examples of a property."""
     return tmp_path_factory.mktemp("scratch")
-
-
-@pytest.fixture
-def by_hand(request: pytest.FixtureRequest) -> None:
-    """Skip what changes files by hand in a bucket, whose mirror does not notice that."""
-    if request.node.callspec.params.get("store") == "bucket":
-        pytest.skip("changes files by hand; test_store_objects.py and test_store_stateful.py harm objects")

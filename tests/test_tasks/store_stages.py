@@ -4,13 +4,11 @@ from pathlib import Path
 
 import duckdb
 
-from tests.effort import EVERYTHING
 from tokmill.tasks.core.stage import Account, External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.rows import content_id
 from tokmill.tasks.store.tables import TABLES
 
-PLACES = ["folder", *(["bucket"] if EVERYTHING else [])]
 """Where the laws of stores are tested; in a bucket, with TOKMILL_EVERYTHING."""
 
 
@@ -86,12 +84,3 @@ def give_one_number(store: Store, one: tuple[str | None, str], other: tuple[str 
                 num_changed += catalog.execute(changed, numbers).fetchall()[0][0]
     assert num_changed
     return Store.open(store.root)
-
-
-def open_in(request, folder: Path) -> Store:
-    """Open an empty store in a folder, or in a bucket behind a cache in the folder."""
-    if request.param == "folder":
-        return Store.open(folder / "store")
-    bucket = request.getfixturevalue("bucket")
-    request.getfixturevalue("monkeypatch").setenv("TOKMILL_CACHE", str(folder / "cache"))
-    return Store.open(f"{bucket.url}/store")

@@ -117,20 +117,6 @@ def test_rows_by_hand(filled):
     assert tuple(item.values()) == ("run-1", 1, 0, "join", *joined.model_dump().values(), "made", None, None)
 
 
-def test_metrics_keep_their_type(store):
-    def run(params, *, out):
-        return Outcome({"count": 2**60 + 1, "ratio": 0.5, "word": "x", "flag": True})
-
-    store.realize(Request(stage_of(run), "n", WriteParams(), {}))
-    found = store.catalog.query("SELECT name, value, text FROM metrics ORDER BY name")
-    assert [tuple(row.values()) for row in found] == [
-        ("count", float(2**60), "1152921504606846977"),
-        ("flag", None, "true"),
-        ("ratio", 0.5, "0.5"),
-        ("word", None, "x"),
-    ]
-
-
 def test_an_artifact_copied_from_another_store_gets_its_label_back(filled, tmp_path):
     ref = filled.resolve("text/web/0")
     for taken in (False, True):

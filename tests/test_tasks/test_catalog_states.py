@@ -103,33 +103,6 @@ def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
     assert len(told) == (harm != "lost")
 
 
-@pytest.mark.parametrize("step", [-1, 1])
-def test_who_publishes_makes_a_catalog_of_another_version_again_with_a_message(filled, told, step):
-    before = catalog_rows(filled)
-    sql(f"UPDATE catalog_version SET version = {VERSION + step}; {OTHER_RUNS}")(filled.catalog.path)
-    filled.catalog.update()
-    assert catalog_rows(filled) == before
-    (said,) = told
-    assert "(it is of another version, or has other tables); it is made again" in said
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "SELECT",
-        "SELECT * FROM nothing",
-        "SELECT nothing FROM artifacts",
-        "DELETE FROM artifacts",
-        "SELECT 'x'::INT",
-    ],
-)
-def test_a_wrong_question_is_an_error_and_harms_nothing(filled, told, question):
-    with pytest.raises(StoreError, match="DuckDB rejects the query"):
-        filled.catalog.query(question)
-    assert len(filled.list()) == 3
-    assert told == []
-
-
 def test_a_question_that_memory_does_not_suffice_for_is_no_fault_of_the_catalog(filled, told, monkeypatch):
     monkeypatch.setitem(database._NO_EXTENSIONS, "memory_limit", "40MB")
     monkeypatch.setattr(database, "_idle", [])
@@ -188,15 +161,6 @@ def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(fille
     assert "the next query adds them" in told[-1]
     assert [row["aliases"] for row in filled.list(name="web/2")] == [["prod"]]
     assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "completed"}]
-
-
-def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it_and_stops_no_question(filled):
-    shutil.rmtree(filled.layout.catalog_lock.parent)
-    filled.layout.catalog_lock.parent.write_text("")
-    shutil.rmtree(filled.path(filled.resolve("text/web/1")))
-    with pytest.raises(StoreError, match=r"lock .*catalog\.lock cannot be taken"):
-        filled.catalog.rebuild()
-    assert [row["name"] for row in filled.list()] == ["all", "web/0"]
 
 
 @pytest.mark.slow

@@ -70,23 +70,6 @@ def test_as_graphviz(made):
     ]
 
 
-def test_as_mermaid(made):
-    store, refs = made
-    assert lineage(store, refs["all"], "up").to_mermaid().splitlines() == [
-        "flowchart TD",
-        '    n0["joined/all@v1"]',
-        '    n1["text/head@v1"]',
-        '    n2["text/web/* (2)"]',
-        '    n3["s"]',
-        '    n4["s"]',
-        "    n1 --> n0",
-        "    n2 --> n0",
-        "    n3 --> n1",
-        "    n4 --> n2",
-        "    style n0 stroke-width:3px",
-    ]
-
-
 @pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
 def test_graphviz_draws_any_title_as_it_is(tmp_path):
     """Paths of sources are any text; dot reads its escapes, and HTML where a label is in angle brackets."""

@@ -204,15 +204,6 @@ class TestRemoving:
         store.realize(ask_joined("abab", joined, one))
         return store
 
-    def test_dependents_go_first(self, store):
-        place = store.path(store.resolve("text/a"))
-        removed = store.remove(store.resolve("text/a"), with_dependents=True)
-        assert [record.reference for record in removed] == ["joined/abab@v1", "joined/ab@v1", "text/a@v1"]
-        assert [row["name"] for row in store.list()] == ["b"]
-        assert not place.exists()
-        assert not list((store.root / ".tmp").iterdir())
-        assert store.verify() == []
-
     def test_a_tombstone_stays_and_the_label_is_never_given_out_again(self, store):
         ref = store.resolve("joined/abab")
         record = store.record(ref)

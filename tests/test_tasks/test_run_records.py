@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.peak_memory import held_bytes
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
-from tokmill.tasks.store.provenance import Machine, digest_of_changes, git_state, installed_packages
+from tokmill.tasks.store.provenance import Machine, digest_of_changes, git_state
 from tokmill.tasks.store.references import (
     Column,
     Order,
@@ -49,11 +48,6 @@ with peak_memory() as after:
     pass
 print(before, outer.num_bytes, inner.num_bytes, after.num_bytes)
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "store")
 
 
 def begin(store: Store, run_id: str, **known: object) -> None:
@@ -247,22 +241,6 @@ def test_peak_memory_is_that_of_the_block() -> None:
     assert after - before < HELD_BYTES / 2, "what an earlier block held is no part of a later one's peak"
 
 
-def test_the_packages_are_those_that_would_be_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "Some_Package-9.9.dev1+local.dist-info").mkdir()
-    (tmp_path / "pydantic-0.0.1.dist-info").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    installed_packages.cache_clear()
-    try:
-        found = installed_packages()
-    finally:
-        installed_packages.cache_clear()
-    assert found["some-package"] == "9.9.dev1+local"
-    assert found["pydantic"] == "0.0.1"
-    assert "numpy" in found
-
-
 def git(folder, *arguments):
     identity = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
@@ -295,16 +273,6 @@ def test_changed_and_new_code_makes_a_checkout_dirty_and_has_a_digest(checkout):
     assert len(set(digests)) == 3
 
 
-def test_without_a_checkout_git_is_not_even_called(tmp_path, monkeypatch):
-    program = tmp_path / "git"
-    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "installed").mkdir()
-    assert git_state(tmp_path / "installed") == (None, None)
-    assert not (tmp_path / "called").exists()
-
-
 @pytest.mark.parametrize("behaviour", ["exit 1", "kill -9 $$", "echo"])
 def test_a_git_that_fails_is_no_failure(tmp_path, monkeypatch, behaviour):
     program = tmp_path / "git"
@@ -313,16 +281,3 @@ def test_a_git_that_fails_is_no_failure(tmp_path, monkeypatch, behaviour):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / ".git").mkdir()
     assert git_state(tmp_path) == (None, None)
-
-
-def test_what_is_collected():
-    found = Provenance.collect(flow_run_id="run", deployment_id="deployment")
-    assert (found.flow_run_id, found.deployment_id) == ("run", "deployment")
-    assert Provenance.collect().flow_run_id is None
-    assert found.packages.keys() >= {"duckdb", "pyarrow", "pydantic"}
-    assert found.python.endswith(
-        f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
-    )
-    assert found.user
-    assert found.command
-    assert (found.git_commit is None) == (found.git_dirty is None)

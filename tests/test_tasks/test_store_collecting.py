@@ -34,11 +34,6 @@ from tokmill.tasks.store.shared import now_ns
 NOTHING = Policy(older_than_days=0, keep=0)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "store")
-
-
 def text(store: Store, name: str, text: str = "abc") -> ArtifactRef:
     return store.realize(ask(name, text=text)).ref
 
@@ -183,18 +178,6 @@ def test_what_comes_to_be_needed_during_a_collection_stays(store):
     assert first.fingerprint in gone
     assert gone.isdisjoint({top.fingerprint, base.fingerprint} - {first.fingerprint})
     assert len(gone) >= len(others)
-
-
-def test_what_is_held_is_not_removed_by_hand_either(store):
-    base = text(store, "base")
-    joined(store, "top", base)
-    with leased(store.layout, "r") as lease:
-        lease.hold([base.fingerprint])
-        with pytest.raises(StoreError, match="r needs it"):
-            store.remove(base, with_dependents=True)
-    assert len(store.list()) == 2
-    store.remove(base, with_dependents=True)
-    assert store.list() == []
 
 
 @pytest.mark.parametrize("damaged", ["text/{}/record.json", "runs/r.json", "aliases/text/one/@prod"])

@@ -163,27 +163,6 @@ def test_a_waiting_process_takes_over_from_a_killed_one(tmp_path):
     assert left_over(tmp_path) == []  # the second swept what the first left
 
 
-LIMITED = """
-import resource, sys
-from tests.test_tasks.store_stages import ask
-from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store import Store
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, -1))
-try:
-    Store.open(sys.argv[1]).realize(ask(text="x" * 1024, times=1024))
-except StoreError as error:
-    print(error)
-"""
-
-
-def test_a_file_size_limit_is_told_and_nothing_is_published(tmp_path):
-    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
-    told = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    assert told.startswith("text/one was not published: a file would exceed the size limit ([Errno 27] File")
-    assert "ulimit -f" in told
-    assert list(Store.open(tmp_path).layout.artifacts()) == left_over(tmp_path) == []
-
-
 def ran_on_a_small_disk(place, *arguments):
     """Run a child on a file system of 2 MiB of its own, which ends with it; return its lines."""
     child_command = [sys.executable, "-m", "tests.test_tasks.store_child", *map(str, arguments)]

@@ -39,11 +39,6 @@ def states(store: Store) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in rows]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "store")
-
-
 @in_proc
 def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next_with_what_it_had_made(store, checkout):
     command, pipe = [sys.executable, "-c", WORKING, str(store.root)], subprocess.PIPE
@@ -60,12 +55,6 @@ def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next_with_what_i
     assert find_run_id(store, "text/one@v1") == "r"
     assert [path.name for path in (store.root / "runs").iterdir()] == ["r.json"]
     assert list((store.root / "leases").iterdir()) == []
-
-
-def test_a_run_whose_end_cannot_be_written_keeps_its_lease_until_its_process_is_gone(store):
-    with store.catalog.alive("r"):
-        store.catalog.add_run("r")
-    assert [path.name for path in (store.root / "leases").iterdir()] == ["r.json"]
 
 
 def test_a_remote_that_does_not_answer_at_the_end_hides_no_error_and_keeps_the_lease(store, monkeypatch):
