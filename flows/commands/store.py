@@ -92,7 +92,7 @@ def gc(
     if why is not None:
         ref = find_artifact(store, why)
         garbage = store.find_garbage(Policy(older_than, keep))
-        lines = garbage.plan.why(garbage.inventory, ref.fingerprint)
+        lines = garbage.plan.why(ref.fingerprint)
         return Answer(
             {"artifact": why, "kept": bool(lines), "why": lines},
             lines or [f"{why} would be removed: nothing that is kept needs it"],

@@ -108,7 +108,7 @@ def usage_of(store: Store, by: By = "kind", policy: Policy | None = None) -> Usa
         StoreError: a record, run or alias cannot be read.
     """
     garbage = store.find_garbage(policy or Policy())
-    inventory, free = garbage.inventory, {item.fingerprint for item in garbage.items}
+    inventory, free = garbage.plan.inventory, {item.fingerprint for item in garbage.items}
     groups = _groups(inventory, by)
     shared = _shared(inventory)
     members = defaultdict[str, list[Item]](list)

@@ -90,7 +90,7 @@ class Collected:
         """What is kept, by the first reason for it; see `tasks.store.retention.GROUPS`."""
         groups = defaultdict[str, list[Item]](list)
         for fingerprint, reason in self.garbage.plan.kept.items():
-            groups[reason.group].append(self.garbage.inventory.items[fingerprint])
+            groups[reason.group].append(self.garbage.plan.inventory.items[fingerprint])
         meanings = {
             "alias": "has an alias",
             "running": "needed by running work",
@@ -107,7 +107,7 @@ class Collected:
 
     def each(self) -> Iterator[tuple[Item, str, str]]:
         """Yield every artifact, what becomes of it (`removed`, or why it is kept: `GROUPS`), and why."""
-        plan, items = self.garbage.plan, self.garbage.inventory.items
+        plan, items = self.garbage.plan, self.garbage.plan.inventory.items
         yield from ((item, "removed", plan.gone[item.fingerprint].text) for item in self.removed)
         yield from ((item, "running", why) for item, why in self.garbage.spared)
         kept = [(items[fingerprint], reason) for fingerprint, reason in plan.kept.items()]

@@ -25,6 +25,8 @@ _REPEATED_SECONDS = 30.0
 _SAID: dict[str, float] = {}  # by bucket: until when nothing more is said
 _LOCK = threading.Lock()
 _LOG = logging.getLogger(__name__)
+CHANGED = "the object is not in the expected state"
+_CHECK = "check the credentials and what they may do"
 _NO_BUCKET = "the bucket does not exist; create it, or correct the name"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
@@ -109,75 +111,68 @@ def _seconds() -> float:
 
 
 def _translated(error: Exception, url: str) -> OSError | None:
-    chain = [error]  # and its causes: libraries wrap what the service said
-    while len(chain) < 10 and isinstance(cause := chain[-1].__cause__, Exception):
-        chain.append(cause)
-    names = {cls.__name__ for each in chain for cls in type(each).__mro__}
+    """Return a fault as an OSError; None if it is an error of another kind."""
     if isinstance(error, UnreachableError | ChangedError | FileExistsError):
         return error
-    if names & _NO_CREDENTIALS:
-        said = f"there are no valid credentials in the environment ({error}); set those of the service there"
-        return PermissionError(errno.EACCES, said, url)
-    status, code = _status(chain), _s3_code(chain)
-    if _passes(chain, names, status, code):
-        return UnreachableError(errno.EIO, f"the service does not answer as it should ({_said(error)})", url)
-    return _lasting(error, chain, status, code, url)
+    chain = _chain(error)
+    names = {cls.__name__ for each in chain for cls in type(each).__mro__}
+    status, code = answer_of(error)
+
+    def is_a(*kinds: type[Exception]) -> bool:
+        return any(isinstance(each, kinds) for each in chain)
+
+    said = (str(error) or type(error).__name__).splitlines()[0][:200]
+    no_credentials = f"there are no valid credentials in the environment ({error}); set those of the service"
+    refused = f"the service refuses it ({said})"
+    if status is not None and code != "NotImplemented" and not names & _PASSING_NAMES:
+        passes = status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
+    else:  # aiohttp gives some of its own faults a status
+        by_number = any(isinstance(each, OSError) and each.errno in _PASSING_ERRNO for each in chain)
+        is_passing = is_a(TimeoutError, ConnectionError, socket.gaierror)
+        passes = bool(names & _PASSING_NAMES) or by_number or is_passing
+    rules: tuple[tuple[object, type[OSError], int, str], ...] = (
+        (names & _NO_CREDENTIALS, PermissionError, errno.EACCES, no_credentials),
+        (passes, UnreachableError, errno.EIO, f"the service does not answer as it should ({said})"),
+        (code == "NoSuchBucket", FileNotFoundError, errno.ENOENT, _NO_BUCKET),
+        (
+            status == 404 or is_a(FileNotFoundError),
+            FileNotFoundError,
+            errno.ENOENT,
+            os.strerror(errno.ENOENT),
+        ),
+        (
+            status in (401, 403) or is_a(PermissionError),
+            PermissionError,
+            errno.EACCES,
+            f"{refused}; {_CHECK}",
+        ),
+        (status in (412, 416), ChangedError, errno.ESTALE, CHANGED),  # 416: it is shorter than the range
+        (is_a(FileExistsError), FileExistsError, errno.EEXIST, os.strerror(errno.EEXIST)),
+        (status is not None, OSError, errno.EPROTO, refused),
+    )
+    for applies, kind, number, words in rules:
+        if applies:
+            return kind(number, words, url)
+    return error if isinstance(error, OSError) else None
 
 
-def _lasting(
-    error: Exception, chain: list[Exception], status: int | None, code: str, url: str
-) -> OSError | None:
-    def is_a(kind: type[OSError]) -> bool:
-        return any(isinstance(each, kind) for each in chain)
-
-    fault: OSError | None = error if isinstance(error, OSError) else None
-    refused = f"the service refuses it ({_said(error)})"
-    if code == "NoSuchBucket":
-        fault = FileNotFoundError(errno.ENOENT, _NO_BUCKET, url)
-    elif status == 404 or is_a(FileNotFoundError):
-        fault = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
-    elif status in (401, 403) or is_a(PermissionError):
-        fault = PermissionError(errno.EACCES, f"{refused}; check the credentials and what they may do", url)
-    elif status in (412, 416):  # 416: it is shorter than the range that was asked for
-        fault = ChangedError(errno.ESTALE, "the object is not in the expected state", url)
-    elif is_a(FileExistsError):
-        fault = FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), url)
-    elif status is not None:
-        fault = OSError(errno.EPROTO, refused, url)
-    return fault
+def _chain(error: Exception) -> list[Exception]:
+    """Return an error and its causes: libraries wrap what the service said."""
+    chain = [error]
+    while len(chain) < 10 and isinstance(cause := chain[-1].__cause__, Exception):
+        chain.append(cause)
+    return chain
 
 
-def _passes(chain: list[Exception], names: set[str], status: int | None, code: str) -> bool:
-    if names & _PASSING_NAMES:  # aiohttp gives some of its own faults a status
-        return True
-    if status is not None and code != "NotImplemented":
-        return status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
-    kinds = (TimeoutError, ConnectionError, socket.gaierror)
-    by_number = any(isinstance(each, OSError) and each.errno in _PASSING_ERRNO for each in chain)
-    return by_number or any(isinstance(each, kinds) for each in chain)
-
-
-def _status(chain: list[Exception]) -> int | None:
-    for each in chain:
+def answer_of(error: Exception) -> tuple[int | None, str]:
+    """Return the HTTP status in an error or its causes, if there is one, and S3's code."""
+    for each in _chain(error):
         response: Any = getattr(each, "response", None)
         if isinstance(response, dict):
-            found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if isinstance(found, int):
-                return found
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return status, str(response.get("Error", {}).get("Code", ""))
         for name in ("status_code", "status", "code"):
             found = getattr(each, name, None)
             if isinstance(found, int) and 100 <= found < 600:
-                return found
-    return None
-
-
-def _s3_code(chain: list[Exception]) -> str:
-    for each in chain:
-        response: Any = getattr(each, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-    return ""
-
-
-def _said(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]
+                return found, ""
+    return None, ""

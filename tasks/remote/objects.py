@@ -11,7 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -65,28 +65,25 @@ def read_range(url: str, start: int, end: int | None, etag: str = "") -> bytes:
     return persevering(lambda: service.get(url, start, end, etag)[0], url)
 
 
-def write(url: str, data: bytes) -> str:
-    """Write an object, and return its ETag."""
+def write(url: str, data: bytes) -> None:
+    """Write an object."""
     service = service_of(url)
-    return persevering(lambda: service.put(url, data), url)
+    persevering(lambda: service.put(url, data), url)
 
 
-def create(url: str, data: bytes) -> str:
-    """Write an object that does not exist, or has these very bytes, and return its ETag.
+def create(url: str, data: bytes) -> None:
+    """Write an object that does not exist, or has these very bytes.
 
     Raises:
         FileExistsError: it exists with others.
     """
     service = service_of(url)
     try:
-        return persevering(lambda: service.create(url, data), url)
+        persevering(lambda: service.create(url, data), url)
     except (ChangedError, FileExistsError) as error:
-        try:
-            there, etag = persevering(lambda: service.get(url, 0, None, ""), url)
-            if there == data:
-                return etag or service.head(url).etag
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError):
+            if read_range(url, 0, None) == data:
+                return
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), url) from error
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tokmill.tasks.core.errors import RemoteError
-from tokmill.tasks.remote.faults import ChangedError, persevering
+from tokmill.tasks.remote.faults import CHANGED, ChangedError, answer_of, persevering
 from tokmill.tasks.remote.location import Info, check_url, scheme_of
 
 PART_BYTES = 16 << 20
@@ -39,7 +39,6 @@ _S3_CONNECTION = {"connect_timeout": 10, "read_timeout": 60, "max_pool_connectio
 _S3_ATTEMPTS = {"retries": {"total_max_attempts": 1}}  # `tasks.remote.faults` tries again
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5")
-_CHANGED = "the object is not in the expected state"
 _LOG = logging.getLogger(__name__)
 
 
@@ -83,35 +82,33 @@ class Service:
     def get(self, url: str, start: int, end: int | None, etag: str) -> tuple[bytes, str]:
         """Return the bytes [start, end) of an object, and its ETag; `etag`, if given, must be its own."""
         if etag and self.head(url).etag != etag:
-            raise ChangedError(errno.ESTALE, _CHANGED, url)
+            raise ChangedError(errno.ESTALE, CHANGED, url)
         return bytes(self._filesystem.cat_file(url, start=start or None, end=end)), etag
 
-    def put(self, url: str, data: bytes) -> str:
-        """Write an object, and return its ETag."""
+    def put(self, url: str, data: bytes) -> None:
+        """Write an object."""
         self._make_parent(url)
         self._filesystem.pipe_file(url, data)
-        return self.head(url).etag
 
-    def create(self, url: str, data: bytes) -> str:
+    def create(self, url: str, data: bytes) -> None:
         """Write an object that does not exist; FileExistsError, or status 412, if it does."""
         if create := _CREATES.get(self._scheme):
-            return create(self._filesystem, url.partition("://")[2], data)
-        if self._creates:
+            create(self._filesystem, url.partition("://")[2], data)
+        elif self._creates:
             self._make_parent(url)
             self._filesystem.pipe_file(url, data, mode="create")
-            return self.head(url).etag
-        if self._scheme != "memory":
-            self._warn(f"{self._scheme}://")
-        return self._create_unconditionally(url, data)
+        else:
+            if self._scheme != "memory":
+                self._warn(f"{self._scheme}://")
+            self._create_unconditionally(url, data)
 
-    def _create_unconditionally(self, url: str, data: bytes) -> str:
+    def _create_unconditionally(self, url: str, data: bytes) -> None:
         with suppress(FileNotFoundError):
             self.head(url)
             raise FileExistsError(url)
-        etag = self.put(url, data)
+        self.put(url, data)
         if self.get(url, 0, None, "")[0] != data:
             raise FileExistsError(url)
-        return etag
 
     def _warn(self, place: str) -> None:
         """Say once that two writers may both win."""
@@ -155,8 +152,8 @@ def _nanoseconds(moment: Any) -> int:
     return round(float(moment or 0) * 1_000_000) * 1_000  # a listing may have the same moment in another type
 
 
-def _create_at_google(filesystem: Any, path: str, data: bytes) -> str:
-    """Create an object by one request with `ifGenerationMatch=0`; return its generation."""
+def _create_at_google(filesystem: Any, path: str, data: bytes) -> None:
+    """Create an object by one request with `ifGenerationMatch=0`."""
     from fsspec.asyn import sync
 
     bucket, _, key = path.partition("/")
@@ -167,28 +164,27 @@ def _create_at_google(filesystem: Any, path: str, data: bytes) -> str:
     body = b"".join(b"--%b\r\nContent-Type: %b\r\n\r\n%b\r\n" % (mark.encode(), *part) for part in parts)
     headers = {"Content-Type": f'multipart/related; boundary="{mark}"'}
     content = {"data": body + f"--{mark}--".encode(), "headers": headers, "json_out": True}
-    answer = sync(filesystem.loop, filesystem._call, "POST", url, **query, **content)
-    return str(answer["generation"])
+    sync(filesystem.loop, filesystem._call, "POST", url, **query, **content)
 
 
-def _create_at_azure(filesystem: Any, path: str, data: bytes) -> str:
-    """Create an object by one request with `If-None-Match: *`; return its ETag."""
+def _create_at_azure(filesystem: Any, path: str, data: bytes) -> None:
+    """Create an object by one request with `If-None-Match: *`."""
     from azure.core.exceptions import ResourceExistsError
     from fsspec.asyn import sync
 
     container, _, name = path.partition("/")
 
-    async def write() -> Any:
+    async def write() -> None:
         async with filesystem.service_client.get_blob_client(container, name) as blob:
             try:
-                return await blob.upload_blob(data, overwrite=False)
+                await blob.upload_blob(data, overwrite=False)
             except ResourceExistsError as error:  # its status, 409, is that of faults which pass
                 raise FileExistsError(errno.EEXIST, "exists", path) from error
 
-    return str(sync(filesystem.loop, write)["etag"]).strip('"')
+    sync(filesystem.loop, write)
 
 
-_CREATES: Mapping[str, Callable[[Any, str, bytes], str]] = {
+_CREATES: Mapping[str, Callable[[Any, str, bytes], None]] = {
     "gs": _create_at_google, "gcs": _create_at_google,
     "az": _create_at_azure, "abfs": _create_at_azure, "abfss": _create_at_azure,
 }  # fmt: skip
@@ -234,32 +230,35 @@ class S3(Service):
         where = {"Bucket": bucket, "Key": key}
         data, tag = sync(self._filesystem.loop, _s3_body, self._filesystem, **where, **bounds, **condition)
         if etag and tag != etag:  # of a service that ignores the condition
-            raise ChangedError(errno.ESTALE, _CHANGED, url)
+            raise ChangedError(errno.ESTALE, CHANGED, url)
         return data, tag
 
-    def put(self, url: str, data: bytes) -> str:  # noqa: D102
-        return _etag(self._call("put_object", url, Body=data))
+    def put(self, url: str, data: bytes) -> None:  # noqa: D102
+        self._call("put_object", url, Body=data)
 
-    def create(self, url: str, data: bytes) -> str:  # noqa: D102
+    def create(self, url: str, data: bytes) -> None:  # noqa: D102
         bucket = url[: -len(_parts(url)[2]) - 1]
-        if bucket in self._warned:
-            return self._create_unconditionally(url, data)
-        try:
-            etag = _etag(self._call("put_object", url, Body=data, IfNoneMatch="*"))
-        except OSError as error:
-            if _status(error) != 501:  # which says that it does not know conditions
-                raise
-            self._warn(bucket)
-            return self._create_unconditionally(url, data)
-        if bucket not in self._proven:
+        if bucket not in self._warned:
             try:
                 self._call("put_object", url, Body=data, IfNoneMatch="*")
-            except Exception as error:
-                if _status(error) == 412:
-                    self._proven.add(bucket)
-            else:
+            except OSError as error:
+                if answer_of(error)[0] != 501:  # which says that it does not know conditions
+                    raise
                 self._warn(bucket)
-        return etag
+            else:
+                self._prove(bucket, url, data)
+                return
+        self._create_unconditionally(url, data)
+
+    def _prove(self, bucket: str, url: str, data: bytes) -> None:
+        if bucket in self._proven:
+            return
+        try:
+            self._call("put_object", url, Body=data, IfNoneMatch="*")
+            self._warn(bucket)
+        except Exception as error:
+            if answer_of(error)[0] == 412:
+                self._proven.add(bucket)
 
     def upload(self, path: Path, url: str) -> None:
         """Write a file, in parts if it is large."""
@@ -326,12 +325,6 @@ def _etag(about: Any) -> str:
 
 def _s3_info(url: str, about: Any, num_bytes: int) -> Info:
     return Info(url, int(num_bytes), _etag(about), int(about["LastModified"].timestamp()) * 1_000_000_000)
-
-
-def _status(error: Exception) -> int | None:
-    response = getattr(error.__cause__, "response", None) or {}
-    status: int | None = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status
 
 
 def require(url: str) -> None:

@@ -10,7 +10,7 @@ is corrupt, or of another version, is made again, with a message.
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,11 +45,9 @@ from tokmill.tasks.store.snapshot import (
     Parameters,
     Row,
     answer,
-    answer_rows,
     answering,
     check_question,
     copied,
-    empty,
     reading,
     replacing,
 )
@@ -84,7 +82,7 @@ _MADE_LAST = f"""
     ORDER BY kind, name, number
 """
 _MADE_BY = """
-    SELECT stage, kind, name, fingerprint, content_digest, seconds, peak_bytes FROM artifacts
+    SELECT stage AS task, kind, name, fingerprint, content_digest, seconds, peak_bytes FROM artifacts
     WHERE run_id = $run_id AND started >= $began::TIMESTAMP ORDER BY started, fingerprint
 """
 
@@ -106,9 +104,15 @@ class Catalog:
 
     def asked(self, work: Callable[[Ask], T]) -> T:
         """Do work that has several queries of one state; again, if the catalog has to be made anew."""
-        return self._answered(
-            lambda connection: work(lambda sql, parameters=(): answer_rows(connection, sql, parameters))
-        )
+
+        def answered(connection: "DuckDBPyConnection") -> T:
+            def ask(sql: str, parameters: Parameters = ()) -> list[Row]:
+                columns, rows = answer(connection, sql, parameters)
+                return [dict(zip(columns, row, strict=True)) for row in rows]
+
+            return work(ask)
+
+        return self._answered(answered)
 
     def table(self, sql: str, parameters: Parameters = ()) -> "pa.Table":
         """Return the rows of an SQL query as an Arrow table, whose columns have the query's types."""
@@ -145,13 +149,12 @@ class Catalog:
     def rebuild(self) -> None:
         """Make the catalog again from the store's files."""
         shared.refresh(self._layout.root)
-        with self._locked(_REBUILD_SECONDS):
-            self._replace(anew=True)
+        self._replace(_REBUILD_SECONDS, anew=True)
 
     def update(self, report: Report | None = None) -> None:
         """Take in what is new, or report why the catalog lags; the next query adds the rows."""
         try:
-            self._brought_up(_UPDATE_SECONDS)
+            self._or_anew(lambda anew: self._replace(_UPDATE_SECONDS, anew=anew))
         except StoreError as error:
             if not (isinstance(error, NoDuckDBError) and self.path in _WITHOUT_DUCKDB):
                 say = report or self._say
@@ -159,68 +162,54 @@ class Catalog:
             if isinstance(error, NoDuckDBError):
                 _WITHOUT_DUCKDB.add(self.path)
 
-    def _look(self) -> None:
-        """See what others have written; settle runs, and sweep: without permission, a later process does."""
+    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         shared.refresh(self._layout.root)
         try:
             sweep(self._layout)
             self.settle()
-        except StoreError as error:
+        except StoreError as error:  # without permission; a later process does it
             _LOG.info("%s", error)
+        return self._or_anew(lambda anew: self._answer(ask, anew=anew))
 
-    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        self._look()
+    def _or_anew(self, work: Callable[[bool], T]) -> T:
+        """Do work on the catalog; or, if there is none or its file is broken, on one that is made anew."""
         try:
-            return self._answered_in_step(ask)
+            return work(not self.path.exists())
         except BrokenCatalogError as error:
-            self._say_broken(error)
-        try:
-            self.rebuild()
-        except StoreError:  # busy, or not writable
-            return self._answered_by(copied(self._layout, anew=True), ask)
-        with reading(self.path) as connection:
-            return self._told(connection, ask)
+            self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
+            return work(True)
 
-    def _answered_in_step(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        if self.path.exists():
+    def _answer(self, ask: Callable[["DuckDBPyConnection"], T], *, anew: bool) -> T:
+        is_empty = anew and not any(self._layout.artifacts()) and not any(disk.entries(self._layout.runs))
+        if not anew:
             with reading(self.path) as connection:
-                if not find_changes(connection, self._layout).any and not any(
-                    stale_tables(connection, self._layout)
-                ):
+                if not (find_changes(connection, self._layout).any or stale_tables(connection)):
                     return self._told(connection, ask)
-        elif not any(self._layout.artifacts()) and not any(disk.entries(self._layout.runs)):
-            return self._answered_by(empty(self._layout), ask)  # a query does not make a store
-        try:
-            self._brought_up(_QUESTION_SECONDS)
-        except BrokenCatalogError:
-            raise
-        except StoreError:  # busy, or not writable
-            return self._answered_by(copied(self._layout, anew=not self.path.exists()), ask)
-        with reading(self.path) as connection:
+        catalog = self._copy(anew=anew)
+        if not is_empty:  # a query does not make a store
+            try:
+                self._replace(_QUESTION_SECONDS, anew=anew)
+                catalog = reading(self.path)
+            except BrokenCatalogError:
+                raise
+            except StoreError as error:  # busy, or it cannot be written: a copy answers
+                _LOG.debug("%s", error)
+        with catalog as connection:
             return self._told(connection, ask)
 
-    def _answered_by(
-        self, catalog: "AbstractContextManager[DuckDBPyConnection]", ask: Callable[["DuckDBPyConnection"], T]
-    ) -> T:
-        with catalog as connection:
+    @contextmanager
+    def _copy(self, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
+        with copied(self._layout, anew=anew) as connection:
             self._take_in(connection)
-            return self._told(connection, ask)
+            yield connection
 
     def _told(self, connection: "DuckDBPyConnection", ask: Callable[["DuckDBPyConnection"], T]) -> T:
         for path, problem in connection.execute(_UNREADABLE).fetchall():
             self._say(f"the catalog leaves out {path}: {problem}")
         return ask(connection)
 
-    def _brought_up(self, wait: float) -> None:
-        with self._locked(wait):
-            try:
-                self._replace(anew=not self.path.exists())
-            except BrokenCatalogError as error:
-                self._say_broken(error)
-                self._replace(anew=True)
-
-    def _replace(self, *, anew: bool) -> None:
-        with replacing(self._layout, anew=anew) as connection:
+    def _replace(self, wait: float, *, anew: bool) -> None:
+        with self._locked(wait), replacing(self._layout, anew=anew) as connection:
             self._take_in(connection)
 
     def _take_in(self, connection: "DuckDBPyConnection") -> None:
@@ -241,9 +230,6 @@ class Catalog:
             yield
         finally:
             lock.release()
-
-    def _say_broken(self, error: BrokenCatalogError) -> None:
-        self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
 
     def add_run(self, run_id: str, *, profile: str = "", begun: Begun | None = None) -> Run:
         """Record that a run has begun, with what is known of it; an earlier attempt is kept with it."""
@@ -269,20 +255,12 @@ class Catalog:
                 settled += [run] if run is not None else []
                 with reported_as(f"run {lease.key} cannot be recorded"):
                     shared.remove(lease_path(self._layout, lease.key))
-        try:
+        with suppress(NoDuckDBError):
             for run in settled:
-                self._note_what_it_made(run)
-        except NoDuckDBError as error:
-            _LOG.info("%s", error)
-
-    def _note_what_it_made(self, run: Run) -> None:
-        rows = self.query(_MADE_BY, {"run_id": run.run_id, "began": run.started})
-        made = []
-        for row in rows:
-            about = {name: row.pop(name) for name in ("seconds", "peak_bytes")}
-            made.append(RunArtifact(task=row.pop("stage"), how="made", ref=ArtifactRef(**row), **about))
-        if made and not run.artifacts:
-            write_run(self._layout, run.model_copy(update={"artifacts": made}))
+                rows = self.query(_MADE_BY, {"run_id": run.run_id, "began": run.started})
+                made = [RunArtifact(how="made", ref=ArtifactRef(**row), **row) for row in rows]
+                if made and not run.artifacts:
+                    write_run(self._layout, run.model_copy(update={"artifacts": made}))
 
     def annotate(self, run_id: str, action: Action, text: str) -> None:
         """Add a tag or a note to a run, or take a tag away; StoreError if it cannot be one."""

@@ -56,6 +56,7 @@ _PARTS: Final = f"""
 """  # noqa: S608 - a constant
 _FOLDER: Final = "catalog"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_TREES: Final = frozenset(TREES.values())
 _OWN: Final = ALL_TABLES.keys() | VIEWS.keys()
 _DIFFERING: Final = """
     SELECT table_name, list((kind, fingerprint, digest) ORDER BY kind, fingerprint) FILTER (now)
@@ -159,17 +160,16 @@ def _known(connection: "DuckDBPyConnection", column: str, values: Sequence[str])
 
 def _labels_of(layout: Layout, records: Sequence[str]) -> Stamps:
     """Return the stamps of the labels of artifacts that are new; those without any get that of the record."""
-    names = Names(layout)
-    owners: dict[tuple[str, str], set[str]] = {}
+    names, known = Names(layout), dict[tuple[str, str], set[str]]()
     for path in records:
         with suppress(StoreError, MachineError):  # reported when its rows are read
             record = read_record((layout.root / path).parent)
             name = record.kind, record.name
-            if name not in owners:
-                owners[name] = set(names.labels(*name).values())
-            if record.fingerprint not in owners[name]:
+            if name not in known:
+                known[name] = set(names.labels(*name).values())
+            if record.fingerprint not in known[name]:
                 names.adopt(*name, record.label, record.fingerprint)
-    folders = (f"{LABELS}/{kind}/{name}" for kind, name in owners)
+    folders = (f"{LABELS}/{kind}/{name}" for kind, name in known)
     files = ((folder, entry.name) for folder in folders for entry in disk.entries(layout.root / folder))
     return _stamps(layout, (f"{folder}/{name}" for folder, name in files if name.startswith("@")))
 
@@ -200,34 +200,28 @@ def _read_files(layout: Layout, stamps: Stamps) -> Rows:
             row["key"], of_file = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
             row["problem"], of_file = printable(str(error)), {}
-            if _is_of_machine(error):  # which says nothing about the file: it is read again
-                row["size"] = -1
+            cause = error.__cause__
+            if isinstance(error, MachineError) or (
+                isinstance(cause, OSError) and cause.errno != errno.EINVAL
+            ):
+                row["size"] = -1  # this says nothing about the file: it is read again
         rows["catalog_files"].append(row)
         for name, more in of_file.items():
             rows[name].extend(more)
     return rows
 
 
-def _is_of_machine(error: StoreError | MachineError) -> bool:
-    cause = error.__cause__
-    return isinstance(error, MachineError) or (isinstance(cause, OSError) and cause.errno != errno.EINVAL)
-
-
 def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:
     """Delete the rows of these files; keys of different tables never coincide."""
     # The names in these statements are constants of the package; what varies is a parameter.
-    known, named = "FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))", {"paths": paths}
-    files = connection.execute(f"SELECT key, split_part(path, '/', 1) {known}", named).fetchall()
-    keys: dict[str, list[str]] = {tree: [] for tree in TREES.values()}
-    for key, tree in files:
-        if key:
-            keys[tree if tree in keys else ""].append(key)
+    named = "FROM catalog_files WHERE path IN (SELECT unnest(?::VARCHAR[]))"
+    files = connection.execute(f"SELECT key, split_part(path, '/', 1) {named}", [paths]).fetchall()
     for name, column in KEYS.items():
-        if stale := keys[TREES[name]]:
-            rows = f"DELETE FROM {name} WHERE {column} IN (SELECT unnest($keys::VARCHAR[]))"  # noqa: S608
-            connection.execute(rows, {"keys": stale})
+        stale = [key for key, tree in files if key and TREES[name] == (tree if tree in _TREES else "")]
+        if stale:
+            connection.execute(f"DELETE FROM {name} WHERE {column} IN (SELECT unnest(?::VARCHAR[]))", [stale])  # noqa: S608
     if files:
-        connection.execute(f"DELETE {known}", named)
+        connection.execute(f"DELETE {named}", [paths])
 
 
 def insert(connection: "DuckDBPyConnection", table: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -254,24 +248,25 @@ class _Part(NamedTuple):
     kind: str
     fingerprint: str
     digest: str
-    path: Path
-
-    @property
-    def select(self) -> str:
-        """Its rows as SQL; the fingerprint is hexadecimal and the path is quoted."""
-        quoted = str(self.path).replace("'", "''")
-        return f"SELECT '{self.fingerprint}' AS fingerprint, * FROM read_parquet('{quoted}')"  # noqa: S608
 
 
 def check_extra_tables(out: Path) -> None:
     """Refuse tables that the catalog cannot hold."""
-    for path in sorted(out / _FOLDER / entry.name for entry in disk.entries(out / _FOLDER)):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    for entry in sorted(disk.entries(out / _FOLDER), key=lambda entry: entry.name):
+        path = Path(entry.path)
         if path.suffix != ".parquet" or not _is_extra(path.stem):
             raise StoreError(
                 f"{_FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
                 f"{_TABLE.pattern} and is none of {sorted(_OWN)}"
             )
-        if "fingerprint" in _column_names(path):
+        try:
+            names = parquet.read_schema(path).names
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StoreError(f"{_FOLDER}/{path.name} cannot be read as Parquet: {error}") from error
+        if "fingerprint" in names:
             raise StoreError(
                 f"{_FOLDER}/{path.name} has a column 'fingerprint', which the catalog adds; rename it"
             )
@@ -282,41 +277,28 @@ def _is_extra(table: str) -> bool:
     return _TABLE.fullmatch(table) is not None and table not in _OWN
 
 
-def _column_names(path: Path) -> list[str]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        return [str(name) for name in parquet.read_schema(path).names]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StoreError(f"{_FOLDER}/{path.name} cannot be read as Parquet: {error}") from error
-
-
-def stale_tables(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[tuple[str, list[_Part]]]:
-    """Yield the tables that need an update, each with the parts that it should have."""
-    for table, files in connection.execute(_DIFFERING).fetchall():
-        if _is_extra(table):
-            name, parts = f"{_FOLDER}/{table}.parquet", list[_Part]()
-            for kind, owner, digest in files or ():
-                parts.append(_Part(kind, owner, digest, layout.artifact(kind, owner) / name))
-            yield table, parts
+def stale_tables(connection: "DuckDBPyConnection") -> dict[str, list[_Part]]:
+    """Return the tables that need an update, each with the artifacts that bring it."""
+    tables = connection.execute(_DIFFERING).fetchall()
+    return {table: [_Part(*part) for part in parts or ()] for table, parts in tables if _is_extra(table)}
 
 
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     """Make every extra table that is not of the artifacts in the catalog again."""
     import duckdb
 
-    for table, parts in list(stale_tables(connection, layout)):
-        readable = [part for part in parts if _is_readable(connection, part, say)]
+    for table, parts in stale_tables(connection).items():
+        rows = {part: _rows(connection, layout, part, f"{_FOLDER}/{table}.parquet", say) for part in parts}
+        readable = {part: select for part, select in rows.items() if select}
         connection.execute("BEGIN")
         try:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
             if readable:
-                union = " UNION ALL BY NAME ".join(part.select for part in readable)
+                union = " UNION ALL BY NAME ".join(readable.values())
                 connection.execute(f"CREATE TABLE {table} AS {union}")
             connection.execute("DELETE FROM catalog_extra WHERE table_name = ?", [table])
             for part in readable:
-                connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, *part[1:3]])
+                connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, *part[1:]])
             connection.execute("COMMIT")
         except duckdb.Error as error:  # a page that is damaged, which must not stop every query
             with suppress(duckdb.TransactionException):  # a commit that failed has ended it
@@ -326,14 +308,20 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
             say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
 
 
-def _is_readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> bool:
+def _rows(
+    connection: "DuckDBPyConnection", layout: Layout, part: _Part, name: str, say: Report
+) -> str | None:
+    """Return the rows of a part as SQL; None if they cannot be read."""
     import duckdb
 
+    path = layout.artifact(part.kind, part.fingerprint) / name
+    quoted = str(path).replace("'", "''")
+    select = f"SELECT '{part.fingerprint}' AS fingerprint, * FROM read_parquet('{quoted}')"  # noqa: S608
     try:
-        pull(part.path.parents[1], [f"{_FOLDER}/{part.path.name}"])
-        with disk.opened(part.path):  # DuckDB would wait for a FIFO
-            connection.execute(f"DESCRIBE {part.select}")
+        pull(path.parents[1], [name])
+        with disk.opened(path):  # DuckDB would wait for a FIFO
+            connection.execute(f"DESCRIBE {select}")
     except (duckdb.Error, OSError) as error:
-        say(f"the catalog leaves out {part.path}: {error}; run `verify`")
-        return False
-    return True
+        say(f"the catalog leaves out {path}: {error}; run `verify`")
+        return None
+    return select

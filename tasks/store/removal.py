@@ -7,10 +7,11 @@ of text that no artifact points at.
 """
 
 import shutil
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
@@ -23,12 +24,10 @@ from tokmill.tasks.store.remote import remove_pushed
 from tokmill.tasks.store.retention import (
     DAY_NS,
     MADE_FROM,
-    Inventory,
     Item,
     Plan,
     Policy,
     Reason,
-    add_inputs,
     days,
     make_plan,
     needed_by,
@@ -39,6 +38,9 @@ from tokmill.tasks.store.retention import (
 
 if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Catalog
+
+Stays: TypeAlias = Callable[[dict[str, Needs], str], object]
+"""Whether an artifact is needed by one of these leases, or otherwise, at this moment."""
 
 _GARBAGE = "gc: nothing kept it"  # the reason in its tombstone
 _USERS = f"""
@@ -61,14 +63,13 @@ def remove(
     """Remove an artifact, maybe with all that was made from it; return what was removed, in order."""
     check_reason(reason)
     order = find_removal(layout, catalog, ref)
-    record = order[-1]
     if len(order) > 1 and not with_dependents:
         made = ", ".join(each.reference for each in order[:-1][:3])
         more = f" and {len(order) - 4} more" if len(order) > 4 else ""
         were = "was" if len(order) == 2 else "were"
         raise StoreError(
-            f"{record.reference} is not removed: {made}{more} {were} made from it; remove them first, or all "
-            "of them with --with-dependents"
+            f"{order[-1].reference} is not removed: {made}{more} {were} made from it; remove them first, or "
+            "all of them with --with-dependents"
         )
     why = {} if reason else catalog.asked(reasons)
     for each in order:
@@ -80,14 +81,13 @@ def remove(
 
 def find_removal(layout: Layout, catalog: "Catalog", ref: ArtifactRef) -> list[Record]:
     """Return an artifact and all that was made from it, none of which is needed: dependents first."""
-    record = read_record(layout.artifact(ref.kind, ref.fingerprint))
-    inputs: dict[str, list[str]] = {}
-    kinds: dict[str, str] = {}
-    for used, user, kind in (row.values() for row in catalog.query(_USERS, {"root": ref.fingerprint})):
-        inputs.setdefault(user, []).append(used)
-        kinds[user] = kind
+    read_record(layout.artifact(ref.kind, ref.fingerprint))
+    inputs, kinds = defaultdict[str, list[str]](list), {ref.fingerprint: ref.kind}
+    for row in catalog.query(_USERS, {"root": ref.fingerprint}):
+        inputs[row["fingerprint"]].append(row["input_fingerprint"])
+        kinds[row["fingerprint"]] = row["kind"]
     users = [each for each in users_first(inputs, kinds) if each != ref.fingerprint]
-    order = [*(read_record(layout.artifact(kinds[each], each)) for each in users), record]
+    order = [read_record(layout.artifact(kinds[each], each)) for each in (*users, ref.fingerprint)]
     _check_unheld(layout, order)
     return order
 
@@ -104,9 +104,7 @@ def _holder(leases: Mapping[str, Needs], fingerprint: str) -> str | None:
     return next((key for key, needs in leases.items() if needs.holds is None or start in needs.holds), None)
 
 
-def remove_one(
-    layout: Layout, record: Record, stays: Callable[[Mapping[str, Needs], str], object], reason: str = ""
-) -> bool:
+def remove_one(layout: Layout, record: Record, stays: Stays, reason: str = "") -> bool:
     """Remove an artifact, whatever was made from it, unless it `stays`; return whether it was removed.
 
     The tombstone is written first: after a crash in between, the artifact can be removed again.
@@ -140,11 +138,10 @@ class Garbage(NamedTuple):
     """What a collection found, and what became of it.
 
     Attributes:
-        inventory, plan: on which it was decided.
+        plan: on which it was decided.
         spared: artifacts of the plan that stay, and why: something came to need them, or uses them just now.
     """
 
-    inventory: Inventory
     plan: Plan
     items: Sequence[Item]  # the artifacts that were removed, or would be; in order
     leftovers: Sequence[Leftover]  # files and folders of other kinds, likewise
@@ -156,17 +153,16 @@ class Garbage(NamedTuple):
         return sum(item.num_bytes for item in self.items) + sum(each.num_bytes for each in self.leftovers)
 
 
-def _planned(layout: Layout, catalog: "Catalog", policy: Policy) -> tuple[Inventory, Plan]:
+def _planned(layout: Layout, catalog: "Catalog", policy: Policy) -> Plan:
     now_ns = shared.now_ns(layout.root)
     inventory = catalog.asked(lambda ask: take_inventory(layout, ask, policy, now_ns))
-    return inventory, make_plan(inventory, live_leases(layout), policy)
+    return make_plan(inventory, live_leases(layout), policy)
 
 
 def find_garbage(layout: Layout, catalog: "Catalog", policy: Policy) -> Garbage:
     """Return what `collect` would remove; nothing is changed."""
-    inventory, plan = _planned(layout, catalog, policy)
-    doomed = {item.fingerprint for item in plan.garbage}
-    return Garbage(inventory, plan, plan.garbage, leftovers(layout, doomed, policy.older_than_days))
+    plan = _planned(layout, catalog, policy)
+    return Garbage(plan, plan.garbage, leftovers(layout, plan.gone, policy.older_than_days))
 
 
 def collect(
@@ -174,14 +170,29 @@ def collect(
 ) -> Garbage:
     """Remove what nothing keeps."""
     say = report or (lambda line: None)
+    removed, spared = list[Item](), list[tuple[Item, str]]()
     lock = ProcessLock(layout.locks / "collector.lock")
     if not lock.try_acquire():
         raise StoreError(f"{lock.owner()} removes artifacts of {layout.root}; wait until that has ended")
     try:
-        inventory, plan = _planned(layout, catalog, policy)
-        removal = _Removal(layout, inventory, plan, catalog.asked(reasons))
+        plan = _planned(layout, catalog, policy)
+        needed = plan._replace(kept=dict(plan.kept))  # and what comes to be needed until the collection ends
+        why, seen = catalog.asked(reasons), dict[str, Needs]()
+
+        def is_kept(leases: dict[str, Needs], fingerprint: str) -> bool:
+            nonlocal seen
+            if leases != seen:
+                needed.keep(needed_by(needed.inventory, leases))
+                seen = leases
+            return fingerprint in needed.kept
+
         for item in plan.garbage:
-            say(removal.take(item))
+            if stays := _collect_one(layout, item, needed, is_kept, why.get(item.fingerprint, _GARBAGE)):
+                spared.append((item, stays))
+                say(f"{item.reference} stays: {stays}")
+            else:
+                removed.append(item)
+                say(f"{item.reference} removed")
         remains = leftovers(layout, (), policy.older_than_days)
         for each in remains:
             if each.path.is_dir():
@@ -191,45 +202,18 @@ def collect(
     finally:
         lock.release()
         tidy(layout)
-    return Garbage(inventory, plan, removal.removed, remains, removal.spared)
+    return Garbage(plan, removed, remains, spared)
 
 
-class _Removal:
-    def __init__(self, layout: Layout, inventory: Inventory, plan: Plan, why: Mapping[str, str]) -> None:
-        self.kept: dict[str, Reason] = dict(plan.kept)
-        self.removed: list[Item] = []
-        self.spared: list[tuple[Item, str]] = []
-        self._layout = layout
-        self._inventory = inventory
-        self._why = why
-        self._seen: Mapping[str, Needs] = {}
-
-    def take(self, item: Item) -> str:
-        """Remove an artifact, or spare it; return a line on that."""
-        reason = self._why.get(item.fingerprint, _GARBAGE)
-        try:
-            record = read_record(self._layout.artifact(item.kind, item.fingerprint))
-            if remove_one(self._layout, record, self._is_kept, reason):
-                self.removed.append(item)
-                return f"{item.reference} removed"
-            why = self.kept[item.fingerprint].text
-        except StoreError as error:  # it is being made again, or was removed or damaged meanwhile
-            why = str(error)
-            self._keep([(item.fingerprint, Reason("running", why))])
-        self.spared.append((item, why))
-        return f"{item.reference} stays: {why}"
-
-    def _is_kept(self, leases: Mapping[str, Needs], fingerprint: str) -> bool:
-        if leases != self._seen:  # what was needed once is needed until the collection ends
-            self._keep(needed_by(self._inventory, leases))
-            self._seen = leases
-        return fingerprint in self.kept
-
-    def _keep(self, needed: Iterable[tuple[str, Reason]]) -> None:
-        items = self._inventory.items
-        new = {each: reason for each, reason in needed if each in items and each not in self.kept}
-        self.kept |= new
-        add_inputs(self._inventory, self.kept, new)
+def _collect_one(layout: Layout, item: Item, needed: Plan, is_kept: Stays, reason: str) -> str | None:
+    """Remove an artifact; return why it stays, if it does."""
+    try:
+        record = read_record(layout.artifact(item.kind, item.fingerprint))
+        if remove_one(layout, record, is_kept, reason):
+            return None
+    except StoreError as error:  # it is being made again, or was removed or damaged meanwhile
+        needed.keep([(item.fingerprint, Reason("running", str(error)))])
+    return needed.kept[item.fingerprint].text
 
 
 def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -> list[Leftover]:

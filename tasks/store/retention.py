@@ -8,7 +8,9 @@ or as inputs.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple
 
 import orjson
@@ -195,20 +197,34 @@ class Inventory(NamedTuple):
 class Plan(NamedTuple):
     """What is kept and what is not."""
 
-    kept: Mapping[str, Reason]  # why, by fingerprint
+    inventory: Inventory
+    kept: dict[str, Reason]  # why, by fingerprint
     garbage: Sequence[Item]  # the rest, what was made from others before these
     gone: Mapping[str, Reason]  # why, by fingerprint, of the garbage
-    now_ns: int  # the moment for which this was decided, by the clock of the store
 
     def age(self, item: Item) -> timedelta:
         """Return how long ago an artifact was published."""
-        return _age(self.now_ns, item.published_ns)
+        return _age(self.inventory.now_ns, item.published_ns)
 
-    def why(self, inventory: Inventory, fingerprint: str) -> list[str]:
+    def keep(self, reasons: Iterable[tuple[str, Reason]]) -> None:
+        """Keep more artifacts, and what they were made from, however long the way."""
+        items, waiting = self.inventory.items, []
+        for fingerprint, reason in reasons:
+            if fingerprint in items and fingerprint not in self.kept:
+                self.kept[fingerprint] = reason
+                waiting.append(fingerprint)
+        while waiting:
+            user = waiting.pop()
+            for needed in self.inventory.inputs.get(user, ()):
+                if needed not in self.kept:
+                    self.kept[needed] = Reason("input", f"an input of {items[user].reference}", user)
+                    waiting.append(needed)
+
+    def why(self, fingerprint: str) -> list[str]:
         """Return why an artifact is kept, from itself to a root; nothing for garbage."""
         lines: dict[str, str] = {}
         while (reason := self.kept.get(fingerprint)) is not None and fingerprint not in lines:
-            lines[fingerprint] = f"{inventory.items[fingerprint].reference}: {reason.text}"
+            lines[fingerprint] = f"{self.inventory.items[fingerprint].reference}: {reason.text}"
             fingerprint = reason.user or ""
         return [*lines.values()]
 
@@ -266,7 +282,7 @@ def take_inventory(layout: Layout, ask: Ask, policy: Policy, now_ns: int) -> Inv
     for row in ask(_INPUTS):
         used = row["input_fingerprint"]
         inputs[row["fingerprint"]] += [used] if used in items else equal[row["input_kind"], row["digest"]]
-    labels = [Label(*row.values()) for row in ask(_LABELS)]
+    labels = [Label(**row) for row in ask(_LABELS)]
     roots = list(_roots(ask, policy, now_ns))
     return Inventory(items, inputs, labels, roots, superseded(ask), now_ns)
 
@@ -305,33 +321,17 @@ def _linked_bytes(layout: Layout, ask: Ask) -> Counter[str]:
 
 def make_plan(inventory: Inventory, leases: Mapping[str, Needs], policy: Policy) -> Plan:
     """Decide what is kept."""
-    kept: dict[str, Reason] = {}
+    gone = dict[str, Reason]()
+    plan = Plan(inventory, {}, [], gone)
     aliases = [root for root in inventory.roots if root[1].group == "alias"]
     others = [root for root in inventory.roots if root[0] not in inventory.superseded]
-    for fingerprint, reason in (*aliases, *needed_by(inventory, leases), *others):
-        if fingerprint in inventory.items:
-            kept.setdefault(fingerprint, reason)
-    add_inputs(inventory, kept, list(kept))
-    gone = {
-        fingerprint: Reason("superseded", f"superseded by {', '.join(inventory.superseded[fingerprint])}")
-        if fingerprint in inventory.superseded
-        else Reason("unused", unused_for(policy))
-        for fingerprint in inventory.items.keys() - kept
-    }
+    plan.keep([*aliases, *needed_by(inventory, leases), *others])
+    for fingerprint in inventory.items.keys() - plan.kept.keys():
+        makers = ", ".join(inventory.superseded.get(fingerprint, ()))
+        unused = Reason("unused", unused_for(policy))
+        gone[fingerprint] = Reason("superseded", f"superseded by {makers}") if makers else unused
     order = users_first(inventory.inputs, [each for each in inventory.items if each in gone])
-    return Plan(kept, [inventory.items[each] for each in order], gone, inventory.now_ns)
-
-
-def add_inputs(inventory: Inventory, kept: dict[str, Reason], new: Iterable[str]) -> None:
-    """Add what `new` ones of the kept artifacts were made from, however long the way."""
-    waiting = list(new)
-    while waiting:
-        user = waiting.pop()
-        for needed in inventory.inputs.get(user, ()):
-            if needed not in kept:
-                text = f"an input of {inventory.items[user].reference}"
-                kept[needed] = Reason("input", text, user)
-                waiting.append(needed)
+    return plan._replace(garbage=[inventory.items[each] for each in order])
 
 
 def needed_by(inventory: Inventory, leases: Mapping[str, Needs]) -> Iterator[tuple[str, Reason]]:
@@ -351,25 +351,20 @@ def needed_by(inventory: Inventory, leases: Mapping[str, Needs]) -> Iterator[tup
 def users_first(inputs: Mapping[str, Sequence[str]], among: Iterable[str]) -> list[str]:
     """Sort artifacts so that each comes after those that were made from it.
 
-    A store in which something was removed and made again from equal content may have circles; the order
-    within one does not matter.
+    A store in which something was removed and made again from equal content may have circles; what hangs
+    together with one goes first, in any order.
     """
     known = dict.fromkeys(among)
-    inputs_first: list[str] = []
-    entered = set[str]()
-    for root in known:
-        path = [] if root in entered else [(root, iter(inputs.get(root, ())))]
-        entered.add(root)
-        while path:
-            fingerprint, rest = path[-1]
-            below = next((each for each in rest if each in known and each not in entered), None)
-            if below is None:
-                inputs_first.append(fingerprint)
-                path.pop()
-            else:
-                entered.add(below)
-                path.append((below, iter(inputs.get(below, ()))))
-    return inputs_first[::-1]
+    sorter = TopologicalSorter({
+        user: [each for each in inputs.get(user, ()) if each in known] for user in known
+    })  # fmt: skip
+    with suppress(CycleError):
+        sorter.prepare()
+    inputs_first = dict[str, None]()
+    while ready := sorter.get_ready():
+        inputs_first |= dict.fromkeys(ready)
+        sorter.done(*ready)
+    return [*(known.keys() - inputs_first), *reversed(inputs_first)]
 
 
 def unused_for(policy: Policy) -> str:

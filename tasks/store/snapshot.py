@@ -19,7 +19,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import Layout, workspace
-from tokmill.tasks.store.tables import BrokenCatalogError, is_of_this_version, lacks_room, make_tables
+from tokmill.tasks.store.tables import VERSION, BrokenCatalogError, lacks_room, make_tables
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -50,11 +50,26 @@ class Ask(Protocol):
 
 @contextmanager
 def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
-    """Yield a read-only connection to the file."""
-    with _in_memory(path.parent) as connection, attached(connection, path):
-        if not is_of_this_version(connection):
-            raise BrokenCatalogError("it is of another version, or has other tables")
-        yield connection
+    """Yield a read-only connection to the file.
+
+    It is attached to a database in memory: a process that connects to a path again would get the instance
+    that a notebook holds of an older file.
+    """
+    import duckdb
+
+    _check_kind(path)
+    with _in_memory(path.parent) as connection, ExitStack() as stack:
+        try:
+            _attach(connection, path, "(READ_ONLY, TYPE DUCKDB)")
+        except (duckdb.OperationalError, duckdb.BinderException) as error:  # DuckDB 1.4.0 raises the latter
+            if not any(sign in str(error) for sign in _TAKEN):
+                raise
+            copy = stack.enter_context(workspace(Layout(path.parent))) / path.name
+            _copy(path, copy)
+            _attach(connection, copy, "(READ_ONLY, TYPE DUCKDB)")
+        with _in_use(connection, "system.main,snapshot.main"):  # no macro of the file hides a function
+            _check_version(connection)
+            yield connection
 
 
 @contextmanager
@@ -77,13 +92,6 @@ def copied(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
         copy = Path(folder) / layout.catalog.name
         with _written(copy, None if anew else layout.catalog, layout.root, copy.parent) as connection:
             yield connection
-
-
-@contextmanager
-def empty(layout: Layout) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to an empty catalog in memory."""
-    with _written(Path(":memory:"), None, layout.root) as connection:
-        yield connection
 
 
 @contextmanager
@@ -114,12 +122,6 @@ def answer(connection: "DuckDBPyConnection", sql: str, parameters: Parameters = 
         return Answer([column[0] for column in result.description or ()], result.fetchall())
 
 
-def answer_rows(connection: "DuckDBPyConnection", sql: str, parameters: Parameters = ()) -> list[Row]:
-    """Return the rows of a query, one dict per row."""
-    columns, rows = answer(connection, sql, parameters)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
 def check_question(sql: str) -> None:
     """Refuse SQL that is not one statement that reads, or is long or deeply nested."""
     steps = ((found in "([{") - (found in ")]}") for found in _NESTING.findall(sql[: MOST_CHARS + 1]))
@@ -144,28 +146,6 @@ def check_question(sql: str) -> None:
 
 
 @contextmanager
-def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
-    """Attach the file as the database `snapshot`, and make it the default of statements.
-
-    A process that connects to a path again would get the instance that a notebook holds of an older file.
-    """
-    import duckdb
-
-    _check_kind(path)
-    with ExitStack() as stack:
-        try:
-            _attach(connection, path, "(READ_ONLY, TYPE DUCKDB)")
-        except (duckdb.OperationalError, duckdb.BinderException) as error:  # DuckDB 1.4.0 raises the latter
-            if not any(sign in str(error) for sign in _TAKEN):
-                raise
-            copy = stack.enter_context(workspace(Layout(path.parent))) / path.name
-            _copy(path, copy)
-            _attach(connection, copy, "(READ_ONLY, TYPE DUCKDB)")
-        with _in_use(connection, "system.main,snapshot.main"):  # no macro of the file hides a function
-            yield
-
-
-@contextmanager
 def _written(copy: Path, original: Path | None, *within: Path) -> Iterator["DuckDBPyConnection"]:
     if original:
         _copy(original, copy)
@@ -174,8 +154,8 @@ def _written(copy: Path, original: Path | None, *within: Path) -> Iterator["Duck
         with _in_use(connection, "snapshot.main"):
             if original is None:
                 make_tables(connection)
-            elif not is_of_this_version(connection):
-                raise BrokenCatalogError("it is of another version, or has other tables")
+            else:
+                _check_version(connection)
             yield connection
 
 
@@ -196,6 +176,15 @@ def _copy(path: Path, copy: Path) -> None:
     _check_kind(path)
     with reported_as(f"catalog {path} cannot be copied"), disk.opened(path) as source, copy.open("xb") as out:
         shutil.copyfileobj(source, out, 1 << 20)
+
+
+def _check_version(connection: "DuckDBPyConnection") -> None:
+    import duckdb
+
+    with suppress(duckdb.CatalogException):
+        if connection.execute("SELECT version FROM catalog_version").fetchall() == [(VERSION,)]:
+            return
+    raise BrokenCatalogError("it is of another version, or has other tables")
 
 
 def _check_kind(path: Path) -> None:

@@ -227,16 +227,6 @@ class BrokenCatalogError(StoreError):
     """The catalog's file cannot be used and has to be made again."""
 
 
-def is_of_this_version(connection: "DuckDBPyConnection") -> bool:
-    """Whether the database holds the tables of this version."""
-    import duckdb
-
-    try:
-        return connection.execute("SELECT version FROM catalog_version").fetchall() == [(VERSION,)]
-    except duckdb.CatalogException:
-        return False
-
-
 def make_tables(connection: "DuckDBPyConnection") -> None:
     """Make the tables and views in an empty database."""
     connection.execute("BEGIN")

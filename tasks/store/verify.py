@@ -1,8 +1,8 @@
-"""Check that published artifacts still match their records.
+"""Check that published artifacts still match their records, and that a whole store is sound.
 
 Sizes are compared before every reuse; digests read every byte: the readers of token shards and plans check
 that of a file when they open it (`check_files`). Files that the record does not list are reported, but are
-not damage.
+not damage; nor is a file that the catalog has not seen yet a problem.
 """
 
 import os
@@ -11,18 +11,32 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry
-from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
-from tokmill.tasks.store.record import Record, contradictions, read_record
-from tokmill.tasks.store.remote import PulledPath
+from tokmill.tasks.store.indexing import paths_in
+from tokmill.tasks.store.layout import (
+    ALIASES,
+    LABELS,
+    PREFIX_CHARS,
+    RECORD_FILE,
+    REMOVED,
+    Layout,
+    printable,
+    url_of,
+)
+from tokmill.tasks.store.record import Record, contradictions, read_record, tombstone
+from tokmill.tasks.store.remote import PulledPath, remote_damages
+from tokmill.tasks.store.rows import rows_of
 from tokmill.tasks.store.shared import remote_of
+from tokmill.tasks.store.snapshot import reading
 
 Verify: TypeAlias = Literal["sizes", "full"]
+
+_LINK: Final = "is a link or special file, or is reached through a link"
 
 
 @dataclass(frozen=True)
@@ -70,18 +84,32 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
         yield Problem(record.reference, path, message)
 
 
-def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
-    """Yield the path of each file that differs from the record, and how; `directory` may be anywhere."""
+def file_damages(
+    directory: Path, record: Record, *, full: bool, names: Sequence[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the path of each file (of these names) that differs from the record, and how.
+
+    `directory` may be anywhere.
+    """
     directory = Path(str(directory))  # what is here, without pulling anything
-    outside = _linked_folders(directory, record.files)
+    files = [entry for entry in record.files if names is None or entry.path in names]
+    real, folders = os.path.realpath(directory), {entry.path.rpartition("/")[0] for entry in files} - {""}
+    linked = {folder for folder in folders if os.path.realpath(directory / folder) != f"{real}/{folder}"}
     may_be_absent = remote_of(directory) is not None  # pulled when it is opened, and compared then
-    for entry in record.files:
+    for entry in files:
         if may_be_absent and not os.path.lexists(directory / entry.path):
             continue
-        if _folder(entry) in outside:
-            yield entry.path, "is reached through a link; an artifact holds folders and regular files only"
+        if entry.path.rpartition("/")[0] in linked:
+            yield entry.path, _LINK
         elif message := _file_damage(directory / entry.path, entry, full=full):
             yield entry.path, message
+
+
+def check_regular(directory: Path, record: Record, names: Sequence[str] | None = None) -> None:
+    """Raise StoreError if a file of an artifact (of these names) is a link, or is reached through one."""
+    for path, message in file_damages(directory, record, full=False, names=names):
+        if message == _LINK:
+            raise StoreError(f"{record.reference}: {path} {message}: remove it, and get it again")
 
 
 _sound: set[tuple[Path, int, int, int]] = set()
@@ -118,37 +146,11 @@ def _entries(directory: Path, _changed: int) -> Mapping[str, FileEntry]:
     return {entry.path: entry for entry in read_record(directory).files}
 
 
-def check_regular(directory: Path, record: Record, names: Sequence[str] | None = None) -> None:
-    """Raise StoreError if a file of an artifact (of these names) is a link, or is reached through one."""
-    files = [entry for entry in record.files if names is None or entry.path in names]
-    outside = _linked_folders(directory, files)
-    for entry in files:
-        is_link = _folder(entry) in outside
-        with suppress(FileNotFoundError, NotADirectoryError):  # it is missed by whoever opens it
-            is_link = is_link or disk.state(directory / entry.path).kind == "other"
-        if is_link:
-            raise StoreError(
-                f"{record.reference}: {entry.path} is a link, or is reached through one; an artifact holds "
-                "folders and regular files only: remove it, and get it again"
-            )
-
-
-def _folder(entry: FileEntry) -> str:
-    return entry.path.rpartition("/")[0]
-
-
-def _linked_folders(directory: Path, files: Iterable[FileEntry]) -> set[str]:
-    """Return the folders of an artifact's files that are reached through a link, which may lead out of it."""
-    real = os.path.realpath(str(directory))
-    folders = {_folder(entry) for entry in files} - {""}
-    return {folder for folder in folders if os.path.realpath(str(directory / folder)) != f"{real}/{folder}"}
-
-
 def _file_damage(path: Path, entry: FileEntry, *, full: bool) -> str | None:
     try:
         state = disk.state(path)
         if state.kind != "file":
-            return "is a link or special file, and was published as a regular one"
+            return _LINK
         if state.num_bytes != entry.size_bytes:
             return f"has {state.num_bytes} bytes and was published with {entry.size_bytes}"
         digest = disk.digest(path) if full else entry.digest
@@ -174,3 +176,58 @@ def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
         relative = path.relative_to(directory).as_posix()
         if not path.is_dir() and relative not in listed:
             yield Problem(record.reference, relative, "is not in the record")
+
+
+def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
+    """Yield all problems of a store: artifacts, here and in the remote, names, runs, and the catalog's."""
+    for place in layout.places():
+        yield from problems(place, full=full)
+        yield from _remote_problems(place, full=full)
+    removed = (f"{REMOVED}/{entry.name}" for entry in disk.entries(layout.removed) if entry.is_dir())
+    for part in (LABELS, ALIASES, layout.runs.name, layout.annotations.name, *removed):
+        for path in sorted(paths_in(layout, part)):
+            try:
+                rows_of(layout, layout.root / path)
+            except (StoreError, MachineError) as error:
+                folder, _, name = printable(path).rpartition("/")
+                yield Problem(folder, name, str(error))
+    yield from _catalog_problems(layout)
+
+
+def _remote_problems(place: Path, *, full: bool) -> Iterator[Problem]:
+    where = f"{place.parent.name}/{place.name} in {url_of(place)}"
+    try:
+        yield from (Problem(where, path, message) for path, message in remote_damages(place, full=full))
+    except (StoreError, FileNotFoundError):  # of the record, which is known
+        return
+    except OSError as error:
+        yield Problem(where, ".", f"cannot be read: {error}")
+
+
+def _catalog_problems(layout: Layout) -> Iterator[Problem]:
+    """Yield artifacts of the catalog that are gone, but were not removed, or have another record now."""
+    if not layout.catalog.exists():
+        return
+    try:
+        with reading(layout.catalog) as connection:
+            rows = connection.execute("SELECT kind, fingerprint, record_digest FROM artifacts ORDER BY ALL")
+            seen = rows.fetchall()
+    except StoreError as error:
+        yield Problem("catalog", layout.catalog.name, f"cannot be read: {error}")
+        return
+    for kind, fingerprint, digest in seen:
+        place = layout.artifact(kind, fingerprint)
+        what = f"{kind}/{place.name}/{RECORD_FILE}"
+        if not place.exists():
+            stone = tombstone(layout, kind, fingerprint)
+            if stone is None or stone.record.record_digest != digest:
+                lost = "is in the catalog but no longer in the store; its next update drops it"
+                yield Problem("catalog", what, lost)
+            continue
+        with suppress(StoreError, MachineError):  # which is known
+            if read_record(place).record_digest != digest:
+                other = (
+                    "the catalog has another record: it was changed later, or the artifact was made again; "
+                    "`tokmill store rebuild` reads it again"
+                )
+                yield Problem("catalog", what, other)

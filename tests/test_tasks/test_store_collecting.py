@@ -91,7 +91,7 @@ def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
     assert [item.fingerprint for item in plan.garbage] == [old.fingerprint]
     assert plan.gone[old.fingerprint] == Reason("unused", "unused for 14 days")
     assert plan.kept[used.fingerprint].text == "of run r1 of p, 0 min ago, in the last 14 days"
-    assert plan.age(garbage.inventory.items[old.fingerprint]).days == 15
+    assert plan.age(garbage.plan.inventory.items[old.fingerprint]).days == 15
 
 
 def test_what_a_suspended_run_needs_stays_for_a_week(store):
@@ -137,12 +137,12 @@ def test_why_leads_from_an_artifact_to_the_reason(store):
 
     garbage = store.find_garbage(NOTHING)
 
-    assert garbage.plan.why(garbage.inventory, one.fingerprint) == [
+    assert garbage.plan.why(one.fingerprint) == [
         "text/one@v1: an input of joined/middle@v1",
         "joined/middle@v1: an input of joined/top@v1",
         "joined/top@v1: alias joined/top@prod",
     ]
-    assert garbage.plan.why(garbage.inventory, "f" * 64) == []
+    assert garbage.plan.why("f" * 64) == []
 
 
 def test_an_input_that_was_made_again_elsewhere_is_kept_by_its_content(store):
