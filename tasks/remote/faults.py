@@ -26,7 +26,6 @@ _SAID: dict[str, float] = {}  # by bucket: until when nothing more is said
 _LOCK = threading.Lock()
 _LOG = logging.getLogger(__name__)
 CHANGED = "the object is not in the expected state"
-_CHECK = "check the credentials and what they may do"
 _NO_BUCKET = "the bucket does not exist; create it, or correct the name"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
@@ -124,6 +123,8 @@ def _translated(error: Exception, url: str) -> OSError | None:
     said = (str(error) or type(error).__name__).splitlines()[0][:200]
     no_credentials = f"there are no valid credentials in the environment ({error}); set those of the service"
     refused = f"the service refuses it ({said})"
+    denied = f"{refused}; check the credentials and what they may do"
+    missing, taken = os.strerror(errno.ENOENT), os.strerror(errno.EEXIST)
     if status is not None and code != "NotImplemented" and not names & _PASSING_NAMES:
         passes = status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
     else:  # aiohttp gives some of its own faults a status
@@ -134,20 +135,10 @@ def _translated(error: Exception, url: str) -> OSError | None:
         (names & _NO_CREDENTIALS, PermissionError, errno.EACCES, no_credentials),
         (passes, UnreachableError, errno.EIO, f"the service does not answer as it should ({said})"),
         (code == "NoSuchBucket", FileNotFoundError, errno.ENOENT, _NO_BUCKET),
-        (
-            status == 404 or is_a(FileNotFoundError),
-            FileNotFoundError,
-            errno.ENOENT,
-            os.strerror(errno.ENOENT),
-        ),
-        (
-            status in (401, 403) or is_a(PermissionError),
-            PermissionError,
-            errno.EACCES,
-            f"{refused}; {_CHECK}",
-        ),
+        (status == 404 or is_a(FileNotFoundError), FileNotFoundError, errno.ENOENT, missing),
+        (status in (401, 403) or is_a(PermissionError), PermissionError, errno.EACCES, denied),
         (status in (412, 416), ChangedError, errno.ESTALE, CHANGED),  # 416: it is shorter than the range
-        (is_a(FileExistsError), FileExistsError, errno.EEXIST, os.strerror(errno.EEXIST)),
+        (is_a(FileExistsError), FileExistsError, errno.EEXIST, taken),
         (status is not None, OSError, errno.EPROTO, refused),
     )
     for applies, kind, number, words in rules:

@@ -1,9 +1,8 @@
 """The services behind URLs, each with the few operations that everything else is made of.
 
-One file system object of fsspec per process and scheme is made on first use; credentials, endpoints and
-regions are what its library finds in the environment. An operation is one attempt, whose faults are those of
-the library; `pages` and `upload` try again by themselves. An object is created by a conditional write, where
-the service has that; otherwise two writers may both win, and a warning says so.
+One file system object of fsspec per process and scheme; its library finds credentials in the environment. An
+operation is one attempt; `pages` and `upload` try again by themselves. Where a service has no conditional
+writes, two writers may both win, and a warning says so.
 """
 
 import errno

@@ -1,9 +1,7 @@
 """Finds the artifact of a request, here or in the remote; else makes and publishes it: whole, or not at all.
 
-The lock of the fingerprint is taken, and the store looked at again; the stage writes into
-`.tmp/<pid>-<uuid>/`; accounts are checked, files digested and flushed; the record is written last, and in a
-store with a remote all is pushed; one rename puts the folder in its place. Only the holder of the lock moves
-what lies there.
+Under the lock of the fingerprint, the stage writes into `.tmp/`, the record is written last, a store with a
+remote pushes all, and one rename puts the folder in its place.
 """
 
 import os

@@ -1,10 +1,7 @@
-"""The catalog: a DuckDB index over the store's files, for queries across artifacts; and runs, as it has them.
+"""The catalog: a DuckDB index over the store's files, which are the truth; and runs, as it has them.
 
-The files are the truth: the catalog may lag behind them but is never ahead. Before a query is answered, what
-is new or changed is found (`tasks.store.indexing`), and the file is replaced; or, if it is busy or may only
-be read, a copy is updated and answers. Publications do not write it; the end of a run does. A rebuild is
-equal, row for row, to many small updates (but for a label whose artifact was gone before anybody asked). What
-is corrupt, or of another version, is made again, with a message.
+Before a query is answered, what is new is taken in, by replacing the file, or in a copy if it is busy or may
+only be read. A rebuild is equal, row for row, to many small updates; what is corrupt is made again.
 """
 
 import logging

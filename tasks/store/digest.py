@@ -1,9 +1,7 @@
 """Digests of files and of artifacts: BLAKE2b-256, in hexadecimal.
 
-The content digest of an artifact is that of the canonical JSON of [path, size in bytes, file digest] of each
-file, sorted by path; of a Parquet file [path, digest of the values], since each version of pyarrow and DuckDB
-writes other bytes (docs/adr/0029). Law: two digests of values are equal if and only if the files have the
-same columns (name, type) with the same values in the same order; a float is its bits.
+An artifact's covers path, size and digest of each file; of a Parquet file, path and the digest of its values:
+equal if and only if the columns (name, type) and their values are, in order; a float is its bits (ADR 29).
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """A store's files on disk: writes that survive a crash, reads of regular files alone, locks of processes.
 
-A reader, or a crash, finds the old bytes or the new ones. A FIFO, a device, or a link that a path from
-outside leads to is never opened. A lock belongs to an open file (`fcntl.flock`), and the kernel frees it when
-the process ends; so a lock file without an owner means nothing.
+A lock belongs to an open file (`fcntl.flock`), and the kernel frees it when the process ends.
 """
 
 import errno

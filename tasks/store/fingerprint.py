@@ -1,12 +1,7 @@
-"""Fingerprints: the digest of an artifact's recipe, and the one form in which a value enters a digest.
+"""Fingerprints: BLAKE2b-256 of the canonical JSON of {stage, version, params, inputs' content digests}.
 
-    fingerprint = BLAKE2b-256(canonical JSON of {stage, version, params, inputs})
-
-`inputs` holds content digests, so an input that is made again to the same bytes changes nothing downstream.
-Names, paths and parameters declared with `NOT_IN_FINGERPRINT` stay out. Canonical: objects sorted by key,
-without spaces; UTF-8, neither escaped nor normalized; 1, 1.0 and True are three values; floats in their
-shortest round-trip form; enums as their value. A value without a single form (a set, NaN, bytes, a path, a
-date, a lone surrogate) raises `FingerprintError`, which names its place.
+Canonical: sorted keys, no spaces, UTF-8 as it is; 1, 1.0 and True are three values; floats in their shortest
+form. A value without a single form (a set, NaN, a path, a date) raises `FingerprintError` with its place.
 """
 
 import hashlib

@@ -1,14 +1,8 @@
-"""Update the catalog's rows from files that are new, changed or deleted, found by their times and sizes.
+"""Updates the catalog's rows from files that are new, changed or deleted, found by times and sizes.
 
-A store has parts: a folder of artifacts for each kind, the labels of each kind, aliases, runs, tombstones of
-each kind. The files of a part are listed only if its folder has another time than before, so a hundred
-thousand artifacts to which nothing was added cost a few dozen looks. A time of the last moments before a look
-is not trusted, since the folder may change again within the same tick of the clock. Labels lie in a folder
-for each name: whoever gives one out gives the folder of its kind a new time first, unless an artifact is
-published next; if the process is killed before, the sweep of its temporary folder does it.
-
-Artifacts bring tables: `catalog/<table>.parquet` becomes rows of the table `<table>`, with the artifact's
-fingerprint and the union, by name, of the columns of all such files.
+A part of a store (a kind's artifacts, its labels, runs, …) is listed only if its folder has another time than
+before; a time of the last moments before a look is not trusted. Labels lie one folder deeper: whoever gives
+one out touches its kind first, unless an artifact is published next (or the sweep after a kill does it).
 """
 
 import errno

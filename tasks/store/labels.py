@@ -1,8 +1,7 @@
 """Version labels and aliases: the names of artifacts.
 
-Each (kind, name) counts v1, v2, …, one label per fingerprint. A label is a file that is created exclusively
-just before the artifact is published, so two processes never give out the same one, and an artifact that is
-made again gets its old label. Anything else among them is ignored, and `verify` reports it.
+Each (kind, name) counts v1, v2, …, one label per fingerprint: a file that is created exclusively just before
+the artifact is published. Anything else among them is ignored, and `verify` reports it.
 """
 
 import re

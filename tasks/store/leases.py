@@ -1,10 +1,8 @@
 """Leases: what running work needs, so that it is not removed meanwhile, and whether its process lives.
 
-`leases/<run id>.json` names the process, and what the run needs: every artifact under a name of its profile,
-and every one that it asked for, by fingerprint. A run writes a fingerprint into its lease before it looks it
-up; a collector reads the leases again just before each removal. From another machine only the heartbeat is
-visible, the file's time by the clock of the store; after some minutes without one, the process counts as
-dead. The lease of a dead process protects nothing; one that cannot be read protects everything.
+A run writes a fingerprint into `leases/<run id>.json` before it looks it up. From another machine only the
+heartbeat is visible, the file's time by the clock of the store. A dead process's lease protects nothing; one
+that cannot be read protects everything.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Lineage: the artifacts that an artifact was made from, and those made from it, also removed ones.
 
-An input is the artifact that the record names, if it still has the content that was used; else any artifact
-of that kind with that content; else the one that was removed, of which the record stays; else it is missing.
-In a drawing, a stage's shards of one profile are one node, `encoded_shard/quickstart.* (27)`.
+An input is the artifact that the record names, if it has the content that was used; else any with that
+content; else a removed one; else it is missing. In a drawing, a stage's shards of a profile are one node.
 """
 
 from collections import Counter, defaultdict, deque

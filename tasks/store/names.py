@@ -1,10 +1,10 @@
-"""Names from outside: the one check of what bundles, buckets, records, catalogs and run files call things.
+"""Names from outside: the one check of what bundles, buckets, records and run files call things.
 
-A name that becomes part of a path has passed one of these types first, as a field of a pydantic model or by
-its `check_` function. `inside` joins a checked path to a folder, and refuses one that a link leads out.
+A name that becomes part of a path has passed one of these types or `check_` functions first.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -75,42 +75,6 @@ def shortened(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:99]!r}…"
 
 
-def _check(is_valid: bool, what: str, text: str, rule: str) -> None:
-    if not is_valid:
-        raise StoreError(f"{what} {shortened(text)} cannot be used: {rule}")
-
-
-def check_kind(kind: str) -> None:
-    """Raise StoreError unless `kind` can be a kind of artifacts."""
-    _check(is_kind(kind), "kind", kind, f"kinds match {_KIND.pattern} and are not {sorted(RESERVED_KINDS)}")
-
-
-def check_name(name: str) -> None:
-    """Raise StoreError unless `name` can be an artifact's name."""
-    rule = (
-        "its parts, separated by '/', start with a letter or digit and hold letters, digits, '_', '.', '+' "
-        f"and '-' only, at most 200 each and {_MOST_NAME_CHARS:,} in all"
-    )
-    _check(is_name(name), "name", name, rule)
-
-
-def check_label(label: str) -> None:
-    """Raise StoreError unless `label` is a version label."""
-    _check(is_label(label), "label", label, "labels are v1, v2, …")
-
-
-def check_alias(alias: str) -> None:
-    """Raise StoreError unless `alias` can be given to an artifact."""
-    rule = f"it must match {_ALIAS.pattern}; 'latest' and v1, v2, … are the store's own; use e.g. 'prod'"
-    _check(is_alias(alias), "alias", alias, rule)
-
-
-def check_run_id(run_id: str) -> None:
-    """Raise StoreError unless `run_id` can be the id of a run, and so a file's name."""
-    is_valid = _RUN_ID.fullmatch(run_id) is not None
-    _check(is_valid, "run id", run_id, f"it must match {_RUN_ID.pattern}, e.g. a UUID")
-
-
 def is_kind(text: str) -> bool:
     """Whether `text` can be a kind of artifacts."""
     return _KIND.fullmatch(text) is not None and text not in RESERVED_KINDS
@@ -134,6 +98,36 @@ def is_fingerprint(text: str) -> bool:
 def is_label(text: str) -> bool:
     """Whether `text` is a version label such as v1."""
     return _LABEL.fullmatch(text) is not None
+
+
+def is_run_id(text: str) -> bool:
+    """Whether `text` can be the id of a run, and so a file's name."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def _check(what: str, is_valid: Callable[[str], bool], rule: str) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        """Raise StoreError unless a text from outside can be such a name."""
+        if not is_valid(text):
+            raise StoreError(f"{what} {shortened(text)} cannot be used: {rule}")
+
+    return check
+
+
+check_kind = _check("kind", is_kind, f"kinds match {_KIND.pattern} and are not {sorted(RESERVED_KINDS)}")
+check_name = _check(
+    "name",
+    is_name,
+    "its parts, separated by '/', start with a letter or digit and hold letters, digits, '_', '.', '+' and "
+    f"'-' only, at most 200 each and {_MOST_NAME_CHARS:,} in all",
+)
+check_label = _check("label", is_label, "labels are v1, v2, …")
+check_alias = _check(
+    "alias",
+    is_alias,
+    f"it must match {_ALIAS.pattern}; 'latest' and v1, v2, … are the store's own; use e.g. 'prod'",
+)
+check_run_id = _check("run id", is_run_id, f"it must match {_RUN_ID.pattern}, e.g. a UUID")
 
 
 def _inside(path: str) -> str:

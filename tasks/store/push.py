@@ -1,9 +1,7 @@
 """Copies artifacts, runs and aliases from one store to another: `push` and `pull`, the same both ways.
 
-Inputs come first, and what the other store has already stays as it is, so a push that was killed is repeated.
-An artifact keeps its label if that is free there; an alias comes along unless it is another one's; of a
-removed artifact the tombstone does. What is damaged there is set aside; what has other content is left alone,
-and named. The first store may be read-only.
+Inputs come first, and what is there stays, so a push that was killed is repeated. Labels are kept if they are
+free there, aliases do not move unless asked; what is damaged there is set aside. The source may be read-only.
 """
 
 import errno
@@ -156,7 +154,8 @@ def _send(source: "Store", target: "Store", record: Record, moved: Moved) -> Non
             found = _examined(target, record)
             if isinstance(found, Record):
                 return
-            target.set_aside(target.layout.artifact(record.kind, record.fingerprint), found)
+            place = target.layout.artifact(record.kind, record.fingerprint)
+            target.builder.set_aside(place, found, lambda line: None)
         target.names.adopt(*name, record.label, record.fingerprint)
         copy = record.model_copy(update={"label": target.names.find(*name, record.fingerprint)})
         if copy.label != record.label:

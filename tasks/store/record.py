@@ -1,8 +1,7 @@
 """Records of artifacts (`record.json`, the truth) and, of those that were removed, tombstones.
 
-The second line of either holds the digest of all the other lines, byte for byte. A file that this version
-cannot read is an error, never a guess: a path that leads out of the artifact, an impossible size or a time
-that does not exist makes it unreadable. A tombstone stays when its artifact is made again.
+The second line of either is the digest of all the others. A file that this version cannot read is an error,
+never a guess. A tombstone stays when its artifact is made again.
 """
 
 import errno

@@ -22,7 +22,14 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tokmill.tasks.store.names import is_kind, is_name, shortened
-from tokmill.tasks.store.record import read_record, read_tombstone, tombstone, tombstones
+from tokmill.tasks.store.record import (
+    Record,
+    Tombstone,
+    read_record,
+    read_tombstone,
+    tombstone,
+    tombstones,
+)
 from tokmill.tasks.store.rows import scalar_of
 from tokmill.tasks.store.runs import Run, read_run, run_path
 from tokmill.tasks.store.snapshot import Row
@@ -121,31 +128,36 @@ def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool)
 
 
 def _by_prefix(layout: Layout, prefix: str, kind: str | None = None, *, removed: bool) -> ArtifactRef:
-    start = prefix[:PREFIX_CHARS]
-    places = [path for path in layout.artifacts() if path.name.startswith(start)]
-    stones = tombstones(layout, start)
-    if removed:
-        places += [path for path in stones if layout.root / path.parent.name / path.stem not in places]
-    records = []
-    for path in places:
+    start, unreadable = prefix[:PREFIX_CHARS], list[StoreError]()
+    records, stones = dict[str, Record](), dict[str, Tombstone]()
+    for path in [path for path in layout.artifacts() if path.name.startswith(start)]:
         try:
-            record = read_tombstone(path).record if path in stones else read_record(path)
-        except StoreError:  # which is told only if there is no other
-            if len(places) == 1:
-                raise
-        else:
-            if kind in (None, record.kind) and record.fingerprint.startswith(prefix):
-                records.append(record)
-    if len(records) == 1:
-        return records[0].ref
-    if records:
-        several = ", ".join(f"{each.reference} ({each.fingerprint[:PREFIX_CHARS]})" for each in records)
+            record = read_record(path)
+            records[record.fingerprint] = record
+        except StoreError as error:  # which is told only if there is no other
+            unreadable.append(error)
+    for path in tombstones(layout, start):
+        with suppress(StoreError):
+            stone = read_tombstone(path)
+            stones[stone.record.fingerprint] = stone
+    past = {fingerprint: stone.record for fingerprint, stone in stones.items()} if removed else {}
+    fitting = [
+        record
+        for fingerprint, record in (past | records).items()
+        if kind in (None, record.kind) and fingerprint.startswith(prefix)
+    ]
+    if len(fitting) == 1:
+        return fitting[0].ref
+    if fitting:
+        several = ", ".join(f"{each.reference} ({each.fingerprint[:PREFIX_CHARS]})" for each in fitting)
         raise StoreError(
-            f"fingerprint prefix {prefix} fits {len(records)} artifacts: {several}; use more digits"
+            f"fingerprint prefix {prefix} fits {len(fitting)} artifacts: {several}; use more digits"
         )
-    for gone in map(read_tombstone, () if removed else stones):
-        if gone.record.fingerprint.startswith(prefix):
-            raise StoreError(f"{gone.record.reference} ({prefix}) was {gone.words}")
+    if len(unreadable) == 1:
+        raise unreadable[0]
+    for fingerprint, stone in stones.items():
+        if fingerprint.startswith(prefix):
+            raise StoreError(f"{stone.record.reference} ({prefix}) was {stone.words}")
     what = kind or "artifact"
     raise StoreError(f"no {what} in {layout.location} has a fingerprint that begins with {prefix}")
 

@@ -1,13 +1,8 @@
 """The files of artifacts in a store's remote: `<url>/files/<kind>/<prefix>/<stored[:16]>/<path>`.
 
-They are pushed before the record, whose conditional write is the commit, and pulled when they are first
-opened, compared with the record. They lie below the digest of their bytes, so that writers of one artifact
-with other bytes never write the same object. Without a remote each function does nothing.
-
-Local files have at most TOKMILL_CACHE_BYTES in all stores with a remote, by default half of what the disk
-would have free without them; they go artifact by artifact, the longest unused first, and are pulled again
-when they are next opened. An artifact that is larger exceeds the limit: rather too much than a run that
-fails.
+Pushed before the record, whose conditional write is the commit; pulled when first opened, and compared with
+the record. Local files take at most TOKMILL_CACHE_BYTES (by default half of the free disk), and the longest
+unused artifact goes first; rather too much than a run that fails.
 """
 
 import errno

@@ -1,9 +1,7 @@
-"""Removes artifacts for good, and collects garbage.
+"""Removes artifacts for good, with a tombstone, and collects garbage.
 
-A tombstone with the record stays. An artifact that others were made from is only removed together with them.
-A collection removes what was made from others before these, so that a collector that is killed leaves no
-loose ends; it reads the leases again just before each removal. It also removes damaged artifacts, and columns
-of text that no artifact points at.
+What was made from others goes before these, so that a killed collector leaves no loose ends; leases are read
+again just before each removal. Damaged artifacts and texts that no artifact points at go as well.
 """
 
 import shutil

@@ -1,9 +1,7 @@
 """Which artifacts of a store are kept, and why.
 
-Kept is what an alias names, what running work needs, what is younger than some days (or of a run that is), by
-the clock of the store, the latest versions of each name, the artifacts of the last completed runs of each
-profile; and all that a kept one was made from. Superseded artifacts are kept for the first two reasons only,
-or as inputs.
+What an alias or running work needs; what is young, by the clock of the store; the latest versions and runs;
+and all that these were made from. Superseded ones only for the first two reasons, or as inputs.
 """
 
 from collections import Counter, defaultdict

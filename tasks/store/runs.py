@@ -1,7 +1,7 @@
 """The records of flow runs, and what people say of them afterwards: tags, their ends, and notes.
 
-A remark is a file that is created once and never changed, so any number of people and machines may annotate
-one run, also while it is executed. Of two remarks on one tag, the later one counts.
+A remark is a file that never changes, so any number of machines may annotate a run; of two on one tag, the
+later one counts.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Small files that all users of a store see: records, labels, aliases, runs, tombstones, leases.
 
 In a store with a remote they are objects, `<url>/index/…` and `<url>/leases/…`, and the local file is a copy,
-compared with a listing that is at most ten seconds old, or twenty times as old as a listing takes. An
-artifact is published if its record is there.
+compared with a listing that is at most ten seconds old, or twenty times as old as a listing takes.
 """
 
 import errno

@@ -1,8 +1,7 @@
 """The catalog's file: one DuckDB database that is never written in place.
 
-A writer copies it, changes the copy, and renames the copy to the file's name while it holds a lock that only
-writers take. So a reader, in a notebook or here, can keep the file open for as long as it likes, and nobody
-waits for it. A file that another program has opened for writing is read from a copy.
+A writer renames a changed copy to the file's name, holding a lock that only writers take; so readers neither
+wait nor are waited for. A file that another program has opened for writing is read from a copy.
 """
 
 import re

@@ -1,9 +1,7 @@
 """The store: turns requests into published artifacts, each made once.
 
-A store is a local folder; one at a URL is a local folder with a remote. No state of it is kept that others
-could not change, so any number of processes, threads and machines may use one. Two processes of a machine
-make one artifact once; two machines may both make it, and the second publishes nothing. The records are the
-truth, and the catalog is their index.
+No state of it is kept that others could not change: any number of processes, threads and machines may use
+one. Two processes of a machine make an artifact once; of two machines, the second publishes nothing.
 """
 
 import logging
@@ -62,7 +60,8 @@ class Store:
         return self.layout.location
 
     @property
-    def _builder(self) -> Builder:
+    def builder(self) -> Builder:
+        """What finds and makes the artifacts."""
         return Builder(self.layout, self.place, self.catalog.update)
 
     @classmethod
@@ -101,7 +100,7 @@ class Store:
         `verify` compares sizes with the record, or also digests (`full`); `report` receives a line about a
         damaged artifact, which is moved to `<store>/damaged/`.
         """
-        return self._builder.find(request, self.fingerprint(request), verify, report or _LOG.warning)
+        return self.builder.find(request, self.fingerprint(request), verify, report or _LOG.warning)
 
     def realize(
         self,
@@ -133,9 +132,9 @@ class Store:
         say = report or _LOG.warning
         owner = self.fingerprint(request)
         hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
-        found = None if refresh else self._builder.find(request, owner, verify, say)
+        found = None if refresh else self.builder.find(request, owner, verify, say)
         if found is None:
-            realized = self._builder.build(request, owner, provenance, say, verify, refresh=refresh)
+            realized = self.builder.build(request, owner, provenance, say, verify, refresh=refresh)
         else:
             realized = Realized(found, "cached")
         self.label(realized.ref, request.name)
@@ -154,7 +153,7 @@ class Store:
                 pull(place, names)
         except StoreError as error:
             if isinstance(error.__cause__, DamagedError):
-                said = self._builder.set_aside_pulled(record, error.__cause__)
+                said = self.builder.set_aside_pulled(record, error.__cause__)
                 raise StoreError(said) from error
             raise
         return place
@@ -293,10 +292,6 @@ class Store:
     def sweep(self) -> Sequence[Path]:
         """Remove the unfinished directories of dead processes; return them."""
         return tidy(self.layout)
-
-    def set_aside(self, place: Path, found: Problem) -> None:
-        """Move a damaged artifact to the damaged ones; the caller holds its lock."""
-        self._builder.set_aside(place, found, lambda line: None)
 
 
 def _check_request(request: Request) -> None:

@@ -1,11 +1,7 @@
 """The catalog's tables, whose rows follow from one file of the store each, and its views of lineage.
 
-Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`), by
-which DuckDB finds what may be on the way ten times as fast as by 64 digits, and which decides nothing. The
-views go on through removed artifacts; a filter by constants on `fingerprint` or `artifact` is applied before
-the walk, which is a lateral join for that reason, and ends after `MOST_STEPS`
-(docs/adr/0031-views-of-lineage.md). Whoever changes any of this, or what rows mean, adds one to `VERSION`:
-other catalogs are made again.
+Contents also have numbers (`content_id`), by which DuckDB walks ten times as fast, and which decide nothing
+(ADR 31). Whoever changes any of this, or what rows mean, adds one to `VERSION`: catalogs are made again.
 """
 
 import errno

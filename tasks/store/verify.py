@@ -1,8 +1,7 @@
-"""Check that published artifacts still match their records, and that a whole store is sound.
+"""Checks that published artifacts still match their records, and that a whole store is sound.
 
-Sizes are compared before every reuse; digests read every byte: the readers of token shards and plans check
-that of a file when they open it (`check_files`). Files that the record does not list are reported, but are
-not damage; nor is a file that the catalog has not seen yet a problem.
+Sizes are compared before every reuse, digests when a file of token shards or plans is opened. Files that no
+record lists are reported, but are not damage; nor is a file that the catalog has not seen yet a problem.
 """
 
 import os

@@ -117,18 +117,6 @@ def test_rows_by_hand(filled):
     assert tuple(item.values()) == ("run-1", 1, 0, "join", *joined.model_dump().values(), "made", None, None)
 
 
-def test_an_artifact_copied_from_another_store_gets_its_label_back(filled, tmp_path):
-    ref = filled.resolve("text/web/0")
-    for taken in (False, True):
-        other = Store.open(tmp_path / f"other {taken}")
-        if taken:
-            other.realize(ask("web/0", text="another"))
-        shutil.copytree(filled.path(ref), other.layout.artifact("text", ref.fingerprint))
-        labels = ["v1", "v2"][: 1 + taken]
-        assert [(row["name"], row["label"]) for row in other.list()] == [("web/0", each) for each in labels]
-        assert other.resolve(f"text/web/0@{labels[-1]}") == ref
-
-
 def test_what_was_lost_and_made_again_under_another_name_has_both(tmp_path):
     store = Store.open(tmp_path / "store")
     ref = store.realize(ask("first", text="x")).ref

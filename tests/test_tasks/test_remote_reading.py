@@ -7,7 +7,6 @@ import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from tests.object_server import Bucket
 from tests.test_tasks.reading import COMPRESSORS, Read, read, written
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.content import Span, read_bytes
+from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
@@ -106,35 +105,6 @@ def test_any_documents_whole_or_damaged(
 
     with ranges(first, largest, ahead):
         assert judged(RemoteFile(f"{memory.url}/{file.name}"), kind) == judged(file, kind)
-
-
-@pytest.mark.parametrize("ahead", [1, 2, 4])
-def test_streams_end_where_objects_end(memory: Memory, ahead: int) -> None:
-    """Ranges of 10, 20, 40, 40, … bytes."""
-    for parts, more in product((0, 1, 2, 3, 4, 9), (-1, 0, 1)):
-        size = max(0, sum([10, 20, *[40] * 9][:parts]) + more)
-        data = bytes(number % 251 for number in range(size))
-        memory.put("key", data)
-
-        with ranges(10, 40, ahead):
-            assert read_bytes(RemoteFile(f"{memory.url}/key")) == data
-
-
-@pytest.mark.parametrize("at_least", [0, 1, 10, 1000])
-def test_random_reads_are_those_of_a_file(memory: Memory, at_least: int) -> None:
-    data = bytes(range(100))
-    memory.put("key", data)
-
-    for start, size in product((0, 1, 9, 10, 11, 99, 100), (0, 1, 9, 10, 11, 50)):
-        with ranges(10, 10, 2):
-            reader = streaming.RandomReader(f"{memory.url}/key", at_least)
-            reader.seek(start)
-            assert reader.read(size) == data[start : start + size]
-            assert reader.tell() == min(100, start + size)
-            reader.seek(-5, io.SEEK_END)
-            assert reader.read(size) == data[95:][:size]
-            reader.seek(0)
-            assert reader.read() == data
 
 
 def test_a_span_of_a_file_fetches_that_span_alone(bucket: Bucket) -> None:
@@ -271,18 +241,6 @@ def test_a_shard_reads_its_part_and_notices_changes(bucket: Bucket, tmp_path: Pa
     bucket.delete("web/a.jsonl")
     with pytest.raises(SourceError, match=r"shard web/2.*restore the file"):
         texts_of(shards[2], root)
-
-
-def test_an_object_that_changes_during_ingest_is_noticed(bucket: Bucket, tmp_path: Path) -> None:
-    data = written("jsonl", ["text"] * 100)
-    bucket.put("a.jsonl", data)
-    held = bucket.fault("hold", method="GET", key="a.jsonl", skip=1)  # the first read is for the digest
-    replacing = threading.Thread(target=_replace_once, args=(bucket, held, "a.jsonl", data.upper()))
-    replacing.start()
-
-    with pytest.raises(SourceError, match=r"source 'web'.*a.jsonl changed while it was read"):
-        corpus_of(bucket, tmp_path)
-    replacing.join()
 
 
 def test_a_read_that_hangs_is_stopped(bucket: Bucket) -> None:

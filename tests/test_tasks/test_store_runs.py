@@ -116,7 +116,7 @@ def test_a_lease_has_what_is_made_in_its_block_and_what_that_is_made_from(store)
     assert held(store) == {}
 
 
-def test_work_outside_of_a_run_needs_nothing_unless_it_says_so(store):
+def test_work_has_a_lease_of_its_own_or_that_of_the_run_and_else_needs_nothing(store):
     hold(["a" * 64])
     assert held(store) == {}
 
@@ -124,9 +124,6 @@ def test_work_outside_of_a_run_needs_nothing_unless_it_says_so(store):
         hold(["a" * 64])
         ((key, found),) = held(store).items()
     assert (key.startswith("export-"), found) == (True, ["a" * 16])
-
-
-def test_work_within_a_run_is_the_runs(store):
     with leased(store.layout, "r"), store.at_work("export"), leased(store.layout, "r"):
         hold(["a" * 64])
         assert held(store) == {"r": ["a" * 16]}
