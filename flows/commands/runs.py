@@ -339,7 +339,7 @@ def _annotated(
     store: "Store", run: str, action: Literal["tag", "untag", "note"], texts: Sequence[str]
 ) -> "Run":
     from tokmill.tasks.core.errors import StoreError
-    from tokmill.tasks.store.runs import check_remark
+    from tokmill.tasks.store.runs import annotate, check_remark
 
     try:
         for text in texts:
@@ -348,5 +348,5 @@ def _annotated(
         raise UsageError(str(error)) from error
     record = find_run(store, run)
     for text in texts:
-        store.catalog.annotate(record.run_id, action, text)
+        annotate(store.layout, record.run_id, action, text)
     return record

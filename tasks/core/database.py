@@ -32,7 +32,6 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "allow_unsigned_extensions": False,
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
-_MAGIC: Final = slice(8, 12), b"DUCK"
 # By folders; each has no database but its own, empty one.
 _idle: list[tuple[tuple[Path, ...], "DuckDBPyConnection"]] = []
 _MOST_IDLE: Final = 1
@@ -131,9 +130,3 @@ def _close_idle(most: int = 0) -> None:
 
 os.register_at_fork(before=_close_idle)
 atexit.register(_close_idle)
-
-
-def is_database(head: bytes) -> bool:
-    """Whether a file that begins with these 16 bytes is a DuckDB database."""
-    place, magic = _MAGIC
-    return head[place] == magic

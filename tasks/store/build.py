@@ -4,6 +4,7 @@ Under the lock of the fingerprint, the stage writes into `.tmp/`, the record is 
 remote pushes all, and one rename puts the folder in its place.
 """
 
+import logging
 import os
 import shutil
 import time
@@ -17,7 +18,7 @@ from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.peak_memory import peak_memory
-from tokmill.tasks.core.stage import Account, ArtifactRef, External, How, Input, Outcome, Request
+from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Outcome, Request
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file, values_digest
 from tokmill.tasks.store.disk import DamagedError, holding, lack_of, reported_as, sync_path
@@ -40,6 +41,8 @@ from tokmill.tasks.store.tables import Report
 from tokmill.tasks.store.verify import Problem, Verify, examine
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Realized:
@@ -54,36 +57,45 @@ class Realized:
         return self.how != "made"
 
 
+def fingerprint_of(request: Request) -> str:
+    """Return the fingerprint of a request, which is computed once: 64 hexadecimal characters."""
+    if not request.memo:
+        request.memo["fingerprint"] = fingerprint(fingerprint_payload(request))
+    return request.memo["fingerprint"]
+
+
 class Builder(NamedTuple):
     """Finds and makes the artifacts of a store.
 
     Attributes:
         folder_of: returns the directory of an input, whose files may be pulled when they are opened.
         update: brings the catalog up to date, where a published artifact is gone.
+        verify: how what is found is compared with its record.
+        say: receives a line about what is damaged, waited for, or was removed before.
     """
 
     layout: Layout
     folder_of: Callable[[ArtifactRef], Path]
     update: Callable[[Report], None]
+    verify: Verify = "sizes"
+    say: Report = _LOG.warning
 
-    def find(
-        self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool = False
-    ) -> ArtifactRef | None:
-        """Return the sound artifact of a fingerprint, or None; a damaged one is set aside."""
-        kind = request.stage.kind
+    def find(self, request: Request, *, owned: bool = False) -> ArtifactRef | None:
+        """Return the sound artifact of a request, or None; a damaged one is set aside."""
+        kind, owner = request.stage.kind, fingerprint_of(request)
         place = self.layout.artifact(kind, owner)
-        found = _looked_up(place, verify, sure=owned)
+        found = _looked_up(place, self.verify, sure=owned)
         if isinstance(found, Record):
             return found.ref.model_copy(update={"name": request.name})
         if found is not None and owned:
-            self.set_aside(place, found, say)
+            self.set_aside(place, found)
         elif found is not None:
-            with self._free(kind, owner, found, say) as is_free:  # else its owner will find the damage
-                return self.find(request, owner, verify, say, owned=True) if is_free else None
+            with self._free(kind, owner, found) as is_free:  # else its owner will find the damage
+                return self.find(request, owned=True) if is_free else None
         return None
 
     @contextmanager
-    def _free(self, kind: str, owner: str, found: Problem, say: Report) -> Iterator[bool]:
+    def _free(self, kind: str, owner: str, found: Problem) -> Iterator[bool]:
         """Hold the lock of a damaged artifact, if it is free; in a read-only store, say what is wrong."""
         lock = self.layout.lock_of(kind, owner)
         is_free, said = False, None
@@ -98,32 +110,24 @@ class Builder(NamedTuple):
         finally:
             lock.release()
         if said:
-            say(f"{found}, and it cannot be set aside ({said})")
+            self.say(f"{found}, and it cannot be set aside ({said})")
 
-    def build(
-        self,
-        request: Request,
-        owner: str,
-        provenance: Provenance | None,
-        say: Report,
-        verify: Verify,
-        *,
-        refresh: bool,
-    ) -> Realized:
+    def build(self, request: Request, provenance: Provenance | None, *, refresh: bool) -> Realized:
         """Make the artifact while no other process of this machine does, unless one has made it by now."""
         waited_for = list[str]()
+        kind, owner = request.stage.kind, fingerprint_of(request)
 
         def wait(who: str) -> None:
             waited_for.append(who)
-            say(f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it")
+            self.say(f"{kind}/{request.name} is being made by {who}; waiting for it")
 
-        place = self.layout.artifact(request.stage.kind, owner)
-        with holding(self.layout.lock_of(request.stage.kind, owner), wait):
-            known = self.find(request, owner, verify, say, owned=True)
+        place = self.layout.artifact(kind, owner)
+        with holding(self.layout.lock_of(kind, owner), wait):
+            known = self.find(request, owned=True)
             if known is not None and not refresh:
                 return Realized(known, "waited" if waited_for else "cached")
-            if stone := tombstone(self.layout, request.stage.kind, owner):
-                say(f"{stone.record.reference} was removed on {stone.removed[:10]}, and is made again")
+            if stone := tombstone(self.layout, kind, owner):
+                self.say(f"{stone.record.reference} was removed on {stone.removed[:10]}, and is made again")
             sweep(self.layout)
             with (
                 self._handed_over(request.inputs) as inputs,
@@ -136,12 +140,12 @@ class Builder(NamedTuple):
                 if known is not None:
                     contents = f"{known.content_digest[:16]} before, {record.content_digest[:16]} now"
                     what = f"{known.kind}/{known.name}: it was made again with other content"
-                    self.set_aside(place, f"{what} {contents}", say)
+                    self.set_aside(place, f"{what} {contents}")
                 is_first = commit(self.layout, out, record)
             if is_first:
                 return Realized(record.ref, "made")
             record = read_record(place)
-            say(f"{record.reference} was published by another machine first; that one is used")
+            self.say(f"{record.reference} was published by another machine first; that one is used")
             return Realized(record.ref.model_copy(update={"name": request.name}), "waited")
 
     @contextmanager
@@ -165,18 +169,19 @@ class Builder(NamedTuple):
             raise StoreError(self.set_aside_pulled(read_record(damage[0]), damage[1])) from error
 
     def set_aside_pulled(self, record: Record, damage: DamagedError) -> str:
-        """Set an artifact aside whose damage only came to light when it was pulled; say so."""
+        """Set an artifact aside whose damage only came to light when it was pulled; return what to say."""
         said = list[str]()
         place = self.layout.artifact(record.kind, record.fingerprint)
         found = Problem(record.reference, str(damage.filename), str(damage.strerror))
         if not any(remote_damages(place, full=True)):
             return f"{found}, but the remote has it as it was published; run again"
-        with self._free(record.kind, record.fingerprint, found, said.append) as is_free:
+        telling = self._replace(say=said.append)
+        with telling._free(record.kind, record.fingerprint, found) as is_free:
             if is_free:
-                self.set_aside(place, found, said.append)
+                telling.set_aside(place, found)
         return f"{'; '.join(said) or found}; run again"
 
-    def set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
+    def set_aside(self, place: Path, found: Problem | str) -> None:
         """Move what lies at the place of an artifact to the damaged ones; the caller holds its lock."""
         folder = self.layout.damaged / place.parent.name
         with reported_as(f"{found}, and it cannot be set aside"):
@@ -189,9 +194,9 @@ class Builder(NamedTuple):
             place.rename(aside)
             disk.touch(aside)  # the time since when it lies there
             sync_path(place.parent)
-        self.update(say)
+        self.update(self.say)
         again = "" if isinstance(found, str) else ", and it will be made again"
-        say(f"{found}; set aside as {aside}{again}")
+        self.say(f"{found}; set aside as {aside}{again}")
 
 
 def _looked_up(place: Path, verify: Verify, *, sure: bool) -> Record | Problem | None:
@@ -235,14 +240,13 @@ def _made(
     _check_outcome(f"{request.stage.kind}/{request.name}", outcome)
     check_extra_tables(out)
     files = digest_files(out)
-    payload = fingerprint_payload(request)
-    owner = fingerprint(payload)
+    owner = fingerprint_of(request)
     return Record(
         kind=request.stage.kind,
         name=request.name,
         label=Names(layout).reserve(request.stage.kind, request.name, owner, announce=False),
         fingerprint=owner,
-        payload=payload,
+        payload=fingerprint_payload(request),
         content_digest=content_digest(files),
         files=files,
         inputs=input_entries(request.inputs),
@@ -264,20 +268,17 @@ def _check_outcome(where: str, outcome: object) -> None:
             raise StoreError(f"{where}: metric {name}={value!r} is a {found}; use text, int, float or bool")
     plain(outcome.metrics, f"{where}: metrics")
     for account in outcome.accounts:
-        _check_account(f"{where}: source {account.source!r}", account)
-
-
-def _check_account(where: str, account: Account) -> None:
-    amounts = {"in": account.num_in, **account.added, **account.became}
-    negative = [f"{name}={amount}" for name, amount in amounts.items() if amount < 0]
-    if negative:
-        raise AccountError(f"{where}: {account.unit} {negative} are below 0")
-    if not account.balanced:
-        added, became = sum(account.added.values()), sum(account.became.values())
-        raise AccountError(
-            f"{where}: {account.num_in} {account.unit} came in and {added} were added, but "
-            f"{dict(account.became)} make {became}; the difference is {account.num_in + added - became}"
-        )
+        source, amounts = f"{where}: source {account.source!r}", {**account.added, **account.became}
+        amounts["in"] = account.num_in
+        negative = [f"{name}={amount}" for name, amount in amounts.items() if amount < 0]
+        if negative:
+            raise AccountError(f"{source}: {account.unit} {negative} are below 0")
+        if not account.balanced:
+            added, became = sum(account.added.values()), sum(account.became.values())
+            raise AccountError(
+                f"{source}: {account.num_in} {account.unit} came in and {added} were added, but "
+                f"{dict(account.became)} make {became}; the difference is {account.num_in + added - became}"
+            )
 
 
 def digest_files(out: Path) -> list[FileEntry]:

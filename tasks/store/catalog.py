@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokmill.tasks.core.database import NoDuckDBError
 from tokmill.tasks.core.errors import MachineError, StoreError
@@ -17,21 +18,16 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import ProcessLock, reported_as
 from tokmill.tasks.store.indexing import apply_changes, find_changes, stale_tables, sync_extra_tables
-from tokmill.tasks.store.layout import Layout, sweep
+from tokmill.tasks.store.layout import Layout, printable, sweep
 from tokmill.tasks.store.leases import Dead, Lease, lease_path, leased, read_leases
-from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.provenance import Provenance, as_text, utc_now
 from tokmill.tasks.store.runs import (
     NOTHING,
-    Action,
     Begun,
     Found,
     Run,
     RunArtifact,
     State,
-    annotate,
-    begin_run,
-    crash_run,
-    end_run,
     read_run,
     run_path,
     write_run,
@@ -206,15 +202,6 @@ class Catalog:
         return ask(connection)
 
     def _replace(self, wait: float, *, anew: bool) -> None:
-        with self._locked(wait), replacing(self._layout, anew=anew) as connection:
-            self._take_in(connection)
-
-    def _take_in(self, connection: "DuckDBPyConnection") -> None:
-        apply_changes(connection, self._layout, find_changes(connection, self._layout))
-        sync_extra_tables(connection, self._layout, self._say)
-
-    @contextmanager
-    def _locked(self, wait: float) -> Iterator[None]:
         lock, until = ProcessLock(self._layout.catalog_lock), time.monotonic() + wait
         while not lock.try_acquire():
             if time.monotonic() > until:
@@ -224,14 +211,29 @@ class Catalog:
                 )
             time.sleep(_POLL_SECONDS)
         try:
-            yield
+            with replacing(self._layout, anew=anew) as connection:
+                self._take_in(connection)
         finally:
             lock.release()
 
+    def _take_in(self, connection: "DuckDBPyConnection") -> None:
+        apply_changes(connection, self._layout, find_changes(connection, self._layout))
+        sync_extra_tables(connection, self._layout, self._say)
+
     def add_run(self, run_id: str, *, profile: str = "", begun: Begun | None = None) -> Run:
         """Record that a run has begun, with what is known of it; an earlier attempt is kept with it."""
-        known = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
-        return begin_run(self._layout, run_id, known)
+        begun = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
+        known: dict[str, Any] = {name: getattr(begun, name) for name in Begun.model_fields}
+        path = run_path(self._layout.runs, run_id)
+        if shared.bring(path, sure=True):
+            before = read_run(path)
+            how = "resume" if before.state == "suspended" else "retry"
+            known["started_by"] = begun.started_by.model_copy(update={"how": how})
+            if before.state == "running":
+                ended = {"state": "crashed", "message": "it was begun again before it had ended"}
+                before = before.model_copy(update=ended)
+            known["earlier"] = before.as_earlier()
+        return write_run(self._layout, Run(run_id=run_id, started=utc_now(), **known))
 
     def finish_run(self, run_id: str, *, state: State, message: str = "", found: Found = NOTHING) -> Run:
         """Record how a run ended, and what it has: the artifacts that it asked for, in order."""
@@ -241,15 +243,22 @@ class Catalog:
 
     def note_end(self, run_id: str, *, state: State, message: str, found: Found = NOTHING) -> Run:
         """Record how a run ended, but only in its file, for lack of time; the next query adds the rows."""
-        return end_run(self._layout, run_id, state, message, found)
+        run = read_run(run_path(self._layout.runs, run_id))
+        had = {"artifacts": [*found.artifacts], "inputs": [*found.inputs], "metrics": dict(found.metrics)}
+        end = {"state": state, "message": printable(message), "ended": utc_now()}
+        return write_run(self._layout, run.model_copy(update=end | had))
 
     def settle(self) -> None:
         """Record the end of runs whose process has died, and what they had made; StoreError if it cannot."""
         settled = list[Run]()
         for lease in read_leases(self._layout).values():
             if isinstance(lease, Dead):
-                run = crash_run(self._layout, lease.key, lease.words, lease.heard_ns)
-                settled += [run] if run is not None else []
+                with suppress(StoreError):  # it was never written, or is reported when its rows are read
+                    run = read_run(run_path(self._layout.runs, lease.key))
+                    if run.state == "running":
+                        heard = as_text(datetime.fromtimestamp(lease.heard_ns / 1e9, UTC))
+                        end = {"state": "crashed", "message": lease.words, "ended": max(heard, run.started)}
+                        settled.append(write_run(self._layout, run.model_copy(update=end)))
                 with reported_as(f"run {lease.key} cannot be recorded"):
                     shared.remove(lease_path(self._layout, lease.key))
         with suppress(NoDuckDBError):
@@ -258,10 +267,6 @@ class Catalog:
                 made = [RunArtifact(how="made", ref=ArtifactRef(**row), **row) for row in rows]
                 if made and not run.artifacts:
                     write_run(self._layout, run.model_copy(update={"artifacts": made}))
-
-    def annotate(self, run_id: str, action: Action, text: str) -> None:
-        """Add a tag or a note to a run, or take a tag away; StoreError if it cannot be one."""
-        annotate(self._layout, run_id, action, text)
 
     @contextmanager
     def alive(self, run_id: str, profile: str = "") -> Iterator[Lease]:

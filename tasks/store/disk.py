@@ -5,7 +5,6 @@ A lock belongs to an open file (`fcntl.flock`), and the kernel frees it when the
 
 import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
@@ -43,10 +42,9 @@ class FileState(NamedTuple):
 def state(path: Path | str) -> FileState:
     """Return the state of a name; raises FileNotFoundError if there is none."""
     found = os.lstat(path)
+    kinds: dict[int, FileKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
     identity = (found.st_dev, found.st_ino) if found.st_nlink > 1 else None
-    kind: FileKind = (
-        "file" if stat.S_ISREG(found.st_mode) else "folder" if stat.S_ISDIR(found.st_mode) else "other"
-    )
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
     return FileState(kind, found.st_size, found.st_mtime_ns, identity)
 
 
@@ -89,12 +87,6 @@ def read(path: Path, most_bytes: int) -> bytes:
     return data
 
 
-def digest(path: Path) -> str:
-    """Return the BLAKE2b-256 digest of a regular file's bytes in hexadecimal; raises as `opened`."""
-    with opened(path) as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
-
-
 def sync_path(path: Path) -> None:
     """Flush a file's bytes, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -104,12 +96,18 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write a file, and its folder if need be: a temporary file, flushed, then a rename."""
+def replace(path: Path, data: bytes, *, flush: bool = True, mtime_ns: int | None = None) -> None:
+    """Write a file, and its folder if need be: a temporary file, then a rename.
+
+    Unless it is flushed, it need not survive a crash of the machine.
+    """
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    with _new_file(temporary, data):
+    with _new_file(temporary, data, flush=flush):
+        if mtime_ns is not None:
+            os.utime(temporary, ns=(mtime_ns, mtime_ns))
         temporary.replace(path)
-    sync_path(path.parent)
+    if flush:
+        sync_path(path.parent)
 
 
 def create(path: Path, data: bytes) -> None:
@@ -117,15 +115,6 @@ def create(path: Path, data: bytes) -> None:
     with _new_file(path, data):
         pass
     sync_path(path.parent)
-
-
-def leave(path: Path, data: bytes, mtime_ns: int | None = None) -> None:
-    """Write a file that need not survive a crash: a temporary file, then a rename, and no flush."""
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    with _new_file(temporary, data, flush=False):
-        if mtime_ns is not None:
-            os.utime(temporary, ns=(mtime_ns, mtime_ns))
-        temporary.replace(path)
 
 
 @contextmanager
@@ -199,11 +188,9 @@ _LACKS = {
 def lack_of(error: BaseException) -> Lack | None:
     """Return the resource that `error` or one of its causes reports as exhausted, if any."""
     cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in _LACKS:
-            return _LACKS[cause.errno]
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in _LACKS):
         cause = cause.__cause__ or cause.__context__
-    return None
+    return _LACKS[cause.errno or 0] if isinstance(cause, OSError) else None
 
 
 @contextmanager

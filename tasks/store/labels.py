@@ -29,11 +29,6 @@ class Names:
         labels = self.labels(kind, name)
         return next((label for label, owner in labels.items() if owner == fingerprint), None)
 
-    def label_path(self, kind: str, name: str, label: str) -> Path:
-        """Return the file of a label; raises StoreError for a malformed name or label."""
-        check_label(label)
-        return self._layout.names(LABELS, kind, name) / f"{_MARK}{label}"
-
     def reserve(self, kind: str, name: str, fingerprint: str, *, announce: bool = True) -> str:
         """Return the label that (kind, name) has for `fingerprint`; assign the next one if it has none.
 
@@ -61,7 +56,8 @@ class Names:
         whatever happens to this process. It does so anyway if an artifact is published next, or if the
         temporary folder of a killed process is swept (`tasks.store.indexing`).
         """
-        path = self.label_path(kind, name, label)
+        check_label(label)
+        path = self._layout.names(LABELS, kind, name) / f"{_MARK}{label}"
         with reported_as(f"label {kind}/{name}@{label} cannot be given out"):
             if announce:
                 tree = self._layout.root / LABELS / kind

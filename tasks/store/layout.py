@@ -1,15 +1,7 @@
-"""The paths in a store, where a store is, and temporary folders in it.
-
-    <kind>/<fingerprint[:16]>/                   a published artifact: its files and record.json
-    labels/<kind>/<name>/@v1                     a version label: holds its artifact's fingerprint
-    aliases/<kind>/<name>/@prod                  an alias, likewise
-    runs/<run id>.json  annotations/  leases/    runs, remarks on them, and what those that go on need
-    removed/<kind>/<prefix>.json  damaged/       tombstones; artifacts that were set aside
-    .tmp/  .locks/  .cache/                      work in progress, process locks, caches
+"""The paths in a store (docs/formats.md), where a store is, and temporary folders in it.
 
 A store at a URL has its local folder below the user's cache: `tokmill/stores/<digest of the URL>/`. The lock
-of a temporary folder is taken before the folder is made: a process that gets that lock knows that the owner
-is dead, and may sweep. Whoever next makes, removes or looks something up does.
+of a temporary folder is taken before it is made: who gets that lock knows that the owner is dead, and sweeps.
 """
 
 import hashlib
@@ -166,7 +158,7 @@ def _folder_of(url: str) -> Path:
     root = Path(f"{Path(cache).expanduser().absolute()}{_STORES}{digest}")
     with disk.reported_as(f"store {url}: its cache, in the folder TOKMILL_CACHE, cannot be written"):
         if not (root / _URL_FILE).is_file():
-            disk.leave(root / _URL_FILE, f"{url}\n".encode())
+            disk.replace(root / _URL_FILE, f"{url}\n".encode(), flush=False)
     return root
 
 

@@ -155,7 +155,7 @@ def _send(source: "Store", target: "Store", record: Record, moved: Moved) -> Non
             if isinstance(found, Record):
                 return
             place = target.layout.artifact(record.kind, record.fingerprint)
-            target.builder.set_aside(place, found, lambda line: None)
+            target.builder(report=lambda line: None).set_aside(place, found)
         target.names.adopt(*name, record.label, record.fingerprint)
         copy = record.model_copy(update={"label": target.names.find(*name, record.fingerprint)})
         if copy.label != record.label:

@@ -5,7 +5,6 @@ never a guess. A tombstone stays when its artifact is made again.
 """
 
 import errno
-import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -47,6 +46,13 @@ def _broken_seal(field: str, data: bytes) -> str | None:
     return None
 
 
+def _checked_payload(payload: dict[str, Any]) -> dict[str, Any]:
+    stage, version = payload.get("stage"), payload.get("version")
+    if not isinstance(stage, str) or not isinstance(version, int) or not 0 <= version < 2**31:
+        raise ValueError(f"stage={stage!r} and version={version!r} are not a version of a stage")
+    return payload
+
+
 def _canonical(value: dict[str, Any]) -> dict[str, Any]:
     """Reject infinities and NaN, which Python's JSON reader accepts but no published record holds."""
     try:
@@ -56,20 +62,10 @@ def _canonical(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _checked_payload(payload: dict[str, Any]) -> dict[str, Any]:
-    stage, version = payload.get("stage"), payload.get("version")
-    if not isinstance(stage, str) or not isinstance(version, int) or not 0 <= version < 2**31:
-        raise ValueError(f"stage={stage!r} and version={version!r} are not a version of a stage")
-    return payload
-
-
 def _checked_metrics(metrics: dict[str, Scalar]) -> dict[str, Scalar]:
-    for name, value in metrics.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"metric {name}={value} is not finite")
-        if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            raise ValueError(f"metric {name} is not an integer of 64 bits")
-    return metrics
+    if any(isinstance(value, int) and value >> 63 not in (-1, 0, 1) for value in metrics.values()):
+        raise ValueError("a metric is an integer of more than 64 bits")
+    return _canonical(metrics)
 
 
 Canonical: TypeAlias = Annotated[dict[str, Any], AfterValidator(_canonical)]

@@ -319,9 +319,11 @@ def find_run_id(store: HasCatalog, reference: str) -> str:
         raise StoreError(
             f"no run in {store.layout.location} has {reference}: it was made by a command, or elsewhere"
         )
-    raise StoreError(
-        f"there is no run {reference!r} in {store.layout.location}{_nearest_run(store, reference, runs)}"
-    )
+    ids = short_ids(store, [str(row["run_id"]) for row in runs[:3]])
+    latest = ", ".join(f"{run_id} ({row['name']})" for run_id, row in zip(ids, runs, strict=False))
+    near = _nearest(reference, list(dict.fromkeys(repr(row["name"]) for row in runs)))
+    near = near or f"; the latest are {latest}"
+    raise StoreError(f"there is no run {reference!r} in {store.layout.location}{near}")
 
 
 def run_of(store: HasCatalog, ref: ArtifactRef) -> str | None:
@@ -347,13 +349,6 @@ def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
         more = ", …" if len(runs) > 5 else ""
         raise StoreError(f"{reference!r} fits {len(runs)} runs: {several}{more}; {fix}")
     return str(runs[0]["run_id"])
-
-
-def _nearest_run(store: HasCatalog, wanted: str, runs: Sequence[Row]) -> str:
-    near = _nearest(wanted, list(dict.fromkeys(repr(row["name"]) for row in runs)))
-    ids = short_ids(store, [str(row["run_id"]) for row in runs[:3]])
-    latest = ", ".join(f"{run_id} ({row['name']})" for run_id, row in zip(ids, runs, strict=False))
-    return near or f"; the latest are {latest}"
 
 
 def tags_of_runs(catalog: "Catalog") -> Mapping[str, Sequence[str]]:

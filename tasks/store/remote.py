@@ -27,7 +27,7 @@ from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry, digest_file, digest_object, stored_digest
 from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding
 from tokmill.tasks.store.layout import RECORD_FILE
-from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.shared import remote_of
 
 CACHE_BYTES: Final = "TOKMILL_CACHE_BYTES"
@@ -49,15 +49,11 @@ class Contents(NamedTuple):
     stored: str
     files: Mapping[str, FileEntry]
 
-    @classmethod
-    def of(cls, record: Record) -> "Contents":
-        """Return what a record says."""
-        return cls(stored_digest(record.files)[:_CONTENT_CHARS], {each.path: each for each in record.files})
-
 
 @functools.lru_cache(maxsize=1024)
 def _contents(place: str, _mtime_ns: int) -> Contents:
-    return Contents.of(read_record(Path(place)))
+    files = read_record(Path(place)).files
+    return Contents(stored_digest(files)[:_CONTENT_CHARS], {each.path: each for each in files})
 
 
 def contents_of(place: Path) -> Contents:
@@ -79,7 +75,7 @@ def push(folder: Path, place: Path) -> bool:
     remote = remote_of(place)
     if remote is None:
         return True
-    contents = Contents.of(read_record(folder))
+    contents = contents_of(folder)
     url = files_url(place, contents=contents)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(lambda path: _send(folder / path, f"{url}/{path}"), contents.files))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import Account, How, Scalar
+from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.labels import read_name, version_number
@@ -89,7 +89,12 @@ def artifact_rows(record: Record) -> Rows:
             for entry in record.files
         ],
         "metrics": [{**own, "name": name, **_scalar(value)} for name, value in record.metrics.items()],
-        "accounts": [{**own, **row} for account in record.accounts for row in _account_rows(account)],
+        "accounts": [
+            {**own, "source": each.source, "unit": each.unit, "side": side, "name": name, "amount": amount}
+            for each in record.accounts
+            for side, amounts in (("in", {"in": each.num_in}), ("added", each.added), ("became", each.became))
+            for name, amount in amounts.items()
+        ],
     }
 
 
@@ -127,14 +132,6 @@ def _input_rows(record: Record) -> list[Row]:
             "content_id": number,
         })  # fmt: skip
     return rows
-
-
-def _account_rows(account: Account) -> list[Row]:
-    amounts = [("in", "in", account.num_in)]
-    amounts += [("added", name, amount) for name, amount in account.added.items()]
-    amounts += [("became", name, amount) for name, amount in account.became.items()]
-    own = {"source": account.source, "unit": account.unit}
-    return [{**own, "side": side, "name": name, "amount": amount} for side, name, amount in amounts]
 
 
 def run_rows(run: Run) -> Rows:

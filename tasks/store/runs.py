@@ -7,8 +7,6 @@ later one counts.
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -18,9 +16,9 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
-from tokmill.tasks.store.layout import Layout, printable
+from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.names import RunId, check_run_id
-from tokmill.tasks.store.provenance import Machine, Moment, Provenance, as_text, user_name, utc_now
+from tokmill.tasks.store.provenance import Machine, Moment, Provenance, user_name, utc_now
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
 """Prefect's states: the process of a `crashed` run was ended from outside, a person ended a `cancelled` one,
@@ -180,41 +178,6 @@ def write_run(layout: Layout, run: Run) -> Run:
     with reported_as(f"run {run.run_id} cannot be recorded"):
         shared.replace(run_path(layout.runs, run.run_id), run.model_dump_json(indent=1).encode() + b"\n")
     return run
-
-
-def begin_run(layout: Layout, run_id: str, begun: Begun) -> Run:
-    """Write the record of a run that begins; an earlier attempt of the same run is kept with it."""
-    path = run_path(layout.runs, run_id)
-    known = {name: getattr(begun, name) for name in Begun.model_fields}
-    earlier = []
-    if shared.bring(path, sure=True):
-        before = read_run(path)
-        if before.state == "running":
-            ended = {"state": "crashed", "message": "it was begun again before it had ended"}
-            before = before.model_copy(update=ended)
-        earlier = before.as_earlier()
-        again = "resume" if before.state == "suspended" else "retry"
-        known["started_by"] = begun.started_by.model_copy(update={"how": again})
-    return write_run(layout, Run(run_id=run_id, started=utc_now(), earlier=earlier, **known))
-
-
-def end_run(layout: Layout, run_id: str, state: State, message: str, found: Found) -> Run:
-    """Write how a run ended, and what it has."""
-    run = read_run(run_path(layout.runs, run_id))
-    end = {"state": state, "message": printable(message), "ended": utc_now(), "metrics": dict(found.metrics)}
-    had = {"artifacts": list(found.artifacts), "inputs": list(found.inputs)}
-    return write_run(layout, run.model_copy(update=end | had))
-
-
-def crash_run(layout: Layout, run_id: str, message: str, heard_ns: int) -> Run | None:
-    """Write the end of a run whose process has died; None if it has one already, or does not exist."""
-    with suppress(StoreError):  # it was never written, or is reported when its rows are read
-        run = read_run(run_path(layout.runs, run_id))
-        if run.state == "running":
-            ended = max(as_text(datetime.fromtimestamp(heard_ns / 1e9, UTC)), run.started)
-            end = {"state": "crashed", "message": message, "ended": ended}
-            return write_run(layout, run.model_copy(update=end))
-    return None
 
 
 class Remark(BaseModel):

@@ -46,7 +46,7 @@ def create(path: Path, data: bytes) -> None:
     """Write a file durably, and its folder if need be; raises FileExistsError if the name is taken."""
     if remote := remote_of(path):
         remote.create(path, data)
-        disk.leave(path, data)
+        disk.replace(path, data, flush=False)
     else:
         disk.create(path, data)
 
@@ -56,7 +56,7 @@ def replace(path: Path, data: bytes) -> None:
     if remote := remote_of(path):
         objects.write(remote.url_of(path), data)
         remote.forget(path)
-        disk.leave(path, data)
+        disk.replace(path, data, flush=False)
     else:
         disk.replace(path, data)
 
@@ -120,7 +120,7 @@ def local_now_ns(root: Path) -> int:
     """Return the time by the clock of the file system of a store's folder, in nanoseconds since 1970."""
     clock = root / ".cache" / "clock"
     try:
-        disk.leave(clock, b"")
+        disk.replace(clock, b"", flush=False)
         return disk.state(clock).mtime_ns
     except OSError:  # a store that may only be read
         return time.time_ns()
@@ -248,9 +248,11 @@ class Remote:
             state, stamp = path.lstat(), _stamp_of(info)
             if (state.st_size, state.st_mtime_ns) == (info.num_bytes, stamp):
                 return True
-            if state.st_size == info.num_bytes and _md5(path) == info.etag:  # this machine wrote it
-                os.utime(path, ns=(stamp, stamp))
-                return True
+            if state.st_size == info.num_bytes:
+                digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+                if digest == info.etag:  # this machine wrote it
+                    os.utime(path, ns=(stamp, stamp))
+                    return True
         return False
 
     def _make_current(self, path: Path, info: Info) -> None:
@@ -262,7 +264,7 @@ class Remote:
             data = objects.read(self.url_of(path), MOST_BYTES)
         if path.name == RECORD_FILE and path.exists() and path.read_bytes() != data:
             self.discard(path)  # it was made again, with other files maybe
-        disk.leave(path, data, _stamp_of(info))
+        disk.replace(path, data, flush=False, mtime_ns=_stamp_of(info))
         self._show_change(path)
 
     def discard(self, path: Path) -> None:
@@ -283,10 +285,6 @@ class Remote:
         """Give the folder a new time by which the catalog looks for changes (`tasks.store.indexing`)."""
         with suppress(OSError):
             disk.touch(self.root / part_of(self.name_of(path)))
-
-
-def _md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def _is_of_index(name: str) -> bool:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from tokmill.tasks.core.database import is_database, require_duckdb, scratch_database
+from tokmill.tasks.core.database import require_duckdb, scratch_database
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
@@ -56,7 +56,6 @@ def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
     """
     import duckdb
 
-    _check_kind(path)
     with _in_memory(path.parent) as connection, ExitStack() as stack:
         try:
             _attach(connection, path, "(READ_ONLY, TYPE DUCKDB)")
@@ -168,11 +167,12 @@ def _in_use(connection: "DuckDBPyConnection", search_path: str) -> Iterator[None
 
 
 def _attach(connection: "DuckDBPyConnection", path: Path, options: str) -> None:
+    if path.exists() and not path.is_file():  # DuckDB would wait for a FIFO
+        raise BrokenCatalogError("it is not a file")
     connection.execute("ATTACH '{}' AS snapshot {}".format(str(path).replace("'", "''"), options))
 
 
 def _copy(path: Path, copy: Path) -> None:
-    _check_kind(path)
     with reported_as(f"catalog {path} cannot be copied"), disk.opened(path) as source, copy.open("xb") as out:
         shutil.copyfileobj(source, out, 1 << 20)
 
@@ -184,17 +184,6 @@ def _check_version(connection: "DuckDBPyConnection") -> None:
         if connection.execute("SELECT version FROM catalog_version").fetchall() == [(VERSION,)]:
             return
     raise BrokenCatalogError("it is of another version, or has other tables")
-
-
-def _check_kind(path: Path) -> None:
-    """Reject files that DuckDB would open as another program's database, or would block on."""
-    try:
-        with disk.opened(path) as file:
-            is_ours = is_database(file.read(16))
-    except OSError as error:
-        raise BrokenCatalogError(error.strerror or str(error)) from error
-    if not is_ours:
-        raise BrokenCatalogError("it is not a DuckDB database")
 
 
 @contextmanager

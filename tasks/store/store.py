@@ -13,14 +13,13 @@ from pathlib import Path
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.store import removal, shared
-from tokmill.tasks.store.build import Builder, Realized
+from tokmill.tasks.store.build import Builder, Realized, fingerprint_of
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.disk import DamagedError, reported_as
-from tokmill.tasks.store.fingerprint import fingerprint, fingerprint_payload
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, local_root, tidy
 from tokmill.tasks.store.leases import Lease, at_work, hold
-from tokmill.tasks.store.names import check_kind, check_name, shortened
+from tokmill.tasks.store.names import check_name, shortened
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.record import Record, Tombstone, input_entries, read_record, tombstone
 from tokmill.tasks.store.references import resolve
@@ -59,10 +58,9 @@ class Store:
         """The URL, without credentials, or the folder: by it, others open the same store."""
         return self.layout.location
 
-    @property
-    def builder(self) -> Builder:
-        """What finds and makes the artifacts."""
-        return Builder(self.layout, self.place, self.catalog.update)
+    def builder(self, verify: Verify = "sizes", report: Report | None = None) -> Builder:
+        """Return what finds and makes the artifacts."""
+        return Builder(self.layout, self.place, self.catalog.update, verify, report or _LOG.warning)
 
     @classmethod
     def open(cls, location: str | Path) -> "Store":
@@ -88,9 +86,7 @@ class Store:
 
     def fingerprint(self, request: Request) -> str:
         """Return the fingerprint of `request`: 64 hexadecimal characters."""
-        if not request.memo:
-            request.memo["fingerprint"] = fingerprint(fingerprint_payload(request))
-        return request.memo["fingerprint"]
+        return fingerprint_of(request)
 
     def lookup(
         self, request: Request, verify: Verify = "sizes", report: Report | None = None
@@ -100,7 +96,7 @@ class Store:
         `verify` compares sizes with the record, or also digests (`full`); `report` receives a line about a
         damaged artifact, which is moved to `<store>/damaged/`.
         """
-        return self.builder.find(request, self.fingerprint(request), verify, report or _LOG.warning)
+        return self.builder(verify, report).find(request)
 
     def realize(
         self,
@@ -128,13 +124,16 @@ class Store:
 
         After any error, nothing is published and the temporary directory has been removed.
         """
-        _check_request(request)
-        say = report or _LOG.warning
-        owner = self.fingerprint(request)
-        hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
-        found = None if refresh else self.builder.find(request, owner, verify, say)
+        check_name(request.name)
+        if not isinstance(request.params, request.stage.params):
+            given, wanted = type(request.params).__qualname__, request.stage.params.__qualname__
+            raise StoreError(f"{request.stage.verb}: params is a {given} and must be a {wanted}")
+        used = (entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)
+        hold([fingerprint_of(request), *used])
+        builder = self.builder(verify, report)
+        found = None if refresh else builder.find(request)
         if found is None:
-            realized = self.builder.build(request, owner, provenance, say, verify, refresh=refresh)
+            realized = builder.build(request, provenance, refresh=refresh)
         else:
             realized = Realized(found, "cached")
         self.label(realized.ref, request.name)
@@ -153,7 +152,7 @@ class Store:
                 pull(place, names)
         except StoreError as error:
             if isinstance(error.__cause__, DamagedError):
-                said = self.builder.set_aside_pulled(record, error.__cause__)
+                said = self.builder().set_aside_pulled(record, error.__cause__)
                 raise StoreError(said) from error
             raise
         return place
@@ -292,11 +291,3 @@ class Store:
     def sweep(self) -> Sequence[Path]:
         """Remove the unfinished directories of dead processes; return them."""
         return tidy(self.layout)
-
-
-def _check_request(request: Request) -> None:
-    check_kind(request.stage.kind)
-    check_name(request.name)
-    if not isinstance(request.params, request.stage.params):
-        found, wanted = type(request.params).__qualname__, request.stage.params.__qualname__
-        raise StoreError(f"{request.stage.verb}: params is a {found} and must be a {wanted}")

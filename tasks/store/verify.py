@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.digest import FileEntry
+from tokmill.tasks.store.digest import FileEntry, digest_file
 from tokmill.tasks.store.indexing import paths_in
 from tokmill.tasks.store.layout import (
     ALIASES,
@@ -152,7 +152,7 @@ def _file_damage(path: Path, entry: FileEntry, *, full: bool) -> str | None:
             return _LINK
         if state.num_bytes != entry.size_bytes:
             return f"has {state.num_bytes} bytes and was published with {entry.size_bytes}"
-        digest = disk.digest(path) if full else entry.digest
+        digest = digest_file(path) if full else entry.digest
     except (FileNotFoundError, NotADirectoryError):
         return "is missing"
     except OSError as error:

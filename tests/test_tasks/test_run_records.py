@@ -122,21 +122,21 @@ def test_a_retry_is_an_attempt_of_its_own_with_what_the_first_one_had(store: Sto
 
 def test_tags_and_notes_are_added_while_a_run_goes_on(store: Store) -> None:
     begin(store, "r", tags=["base", "bad"])
-    store.catalog.annotate("r", "tag", "winner")
-    store.catalog.annotate("r", "untag", "bad")
-    store.catalog.annotate("r", "note", "looks good")
+    annotate(store.layout, "r", "tag", "winner")
+    annotate(store.layout, "r", "untag", "bad")
+    annotate(store.layout, "r", "note", "looks good")
     end(store, "r")
 
     assert tags_of_runs(store.catalog) == {"r": ["base", "winner"]}
     assert (listed(store, tag="winner"), listed(store, tag="bad")) == (["r"], [])
-    store.catalog.annotate("r", "tag", "bad")
+    annotate(store.layout, "r", "tag", "bad")
     assert tags_of_runs(store.catalog) == {"r": ["bad", "base", "winner"]}
     store.catalog.rebuild()
     assert tags_of_runs(store.catalog) == {"r": ["bad", "base", "winner"]}
     assert store.verify() == []
     for action, text in (("tag", "two words"), ("tag", ""), ("note", " "), ("note", "x" * 10_001)):
         with pytest.raises(StoreError):
-            store.catalog.annotate("r", action, text)
+            annotate(store.layout, "r", action, text)
 
 
 def test_lists_are_filtered_and_sorted(store: Store) -> None:

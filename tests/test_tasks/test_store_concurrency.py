@@ -186,7 +186,7 @@ def test_a_file_that_is_being_written_is_not_swept(tmp_path: Path) -> None:
         sweepers = [pool.submit(sweep) for _ in range(3)]
         try:
             for _ in range(500):
-                disk.leave(tmp_path / "lease.json", b"whole")
+                disk.replace(tmp_path / "lease.json", b"whole", flush=False)
         finally:
             ended.set()
     assert [sweeper.result() for sweeper in sweepers] == [None] * 3
