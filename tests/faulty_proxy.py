@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback that records requests and makes faults: slow, refused, lost and cut ones.
+"""An HTTP proxy on loopback that records requests and makes faults: held, refused, lost and cut ones.
 
 It stands between a client and one server, forwards request targets byte for byte (so that odd keys stay as
 they were sent), and keeps connections of clients open. It applies every matching fault that delays a request,
@@ -18,10 +18,8 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 PIECE_BYTES = 64 << 10
-Kind = Literal["answer", "cut", "cut_upload", "lose", "hold", "slow"]
-_DELAYS = ("hold", "slow")
+Kind = Literal["answer", "cut", "cut_upload", "lose", "hold"]
 _HOP_BY_HOP = ("connection", "transfer-encoding", "keep-alive", "expect")
-_PACE = threading.Event()  # never set
 
 
 @dataclass
@@ -70,8 +68,7 @@ class Fault:
         kind: answer: `status` without asking the server. cut: the connection is reset after `num_bytes` of
             the answer's body. cut_upload: the same after `num_bytes` of the request's body, or all of a
             shorter one, and the server gets none of it. lose: the server gets the request, the client no
-            answer. hold: waits until `release` is called. slow: waits `seconds` before each piece of an
-            answer.
+            answer. hold: waits until `release` is called.
         matches: which requests.
         times: how often; None for always.
         skip: how many matching requests pass before.
@@ -84,7 +81,6 @@ class Fault:
     times: int | None = 1
     status: int = 503
     num_bytes: int = 0
-    seconds: float = 0.0
     skip: int = 0
     num_applied: int = 0
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -142,7 +138,7 @@ class Faults:
                         fault.skip -= 1
                         continue
                     fault.num_applied += 1
-                    if fault.kind not in _DELAYS:
+                    if fault.kind != "hold":
                         return delays, fault
                     delays.append(fault)
         return delays, None
@@ -210,8 +206,7 @@ class _Connection(socketserver.StreamRequestHandler):
     def _serve(self, request: Request) -> None:
         delays, fault = self.server.faults.of(request)
         for delay in delays:
-            if delay.kind == "hold":
-                delay.wait()
+            delay.wait()
         if fault is not None and fault.kind == "cut_upload":
             self._expect(request)
             # a client that has sent a shorter body whole would be left to wait for its answer
@@ -223,8 +218,7 @@ class _Connection(socketserver.StreamRequestHandler):
         if fault is not None and fault.kind == "answer":
             self._refuse(request, fault.status)
         else:
-            seconds = sum(delay.seconds for delay in delays)
-            self._forward(request, body, fault, seconds)
+            self._forward(request, body, fault)
 
     def _expect(self, request: Request) -> None:
         if "100-continue" in request.headers.get("expect", "").lower():
@@ -257,7 +251,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self.server.faults.record(replace(request, status=status, num_sent=len(body)))
         self.wfile.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
-    def _forward(self, request: Request, body: bytes, fault: Fault | None, seconds: float) -> None:
+    def _forward(self, request: Request, body: bytes, fault: Fault | None) -> None:
         upstream = http.client.HTTPConnection(*self.server.upstream, timeout=120)
         try:
             upstream.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
@@ -271,13 +265,11 @@ class _Connection(socketserver.StreamRequestHandler):
                 answer.read()
                 self.server.faults.record(request)
                 self._cut()
-            self._answer(request, answer, fault, seconds)
+            self._answer(request, answer, fault)
         finally:
             upstream.close()
 
-    def _answer(
-        self, request: Request, answer: http.client.HTTPResponse, fault: Fault | None, seconds: float
-    ) -> None:
+    def _answer(self, request: Request, answer: http.client.HTTPResponse, fault: Fault | None) -> None:
         """Send the server's answer on; its length is known to S3's clients in any case."""
         length = answer.getheader("content-length")
         whole = answer.read() if length is None else None
@@ -291,8 +283,6 @@ class _Connection(socketserver.StreamRequestHandler):
         rest = fault.num_bytes if fault is not None and fault.kind == "cut" else None
         pieces = iter(lambda: answer.read(PIECE_BYTES), b"") if whole is None else iter([whole])
         for piece in pieces:
-            if seconds:
-                _PACE.wait(seconds)
             sent = piece if rest is None else piece[: rest - request.num_sent]
             request.num_sent += len(sent)
             self.wfile.write(sent)

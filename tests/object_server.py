@@ -119,12 +119,11 @@ class Bucket:
         times: int | None = 1,
         status: int = 503,
         num_bytes: int = 0,
-        seconds: float = 0.0,
         skip: int = 0,
     ) -> Fault:
         """Put a fault in force for the next `times` requests that match (wildcards); see `Fault`."""
         matches = matching(self.name, method, key, query)
-        return self.server.proxy.faults.add(Fault(kind, matches, times, status, num_bytes, seconds, skip))
+        return self.server.proxy.faults.add(Fault(kind, matches, times, status, num_bytes, skip=skip))
 
     def requests(self, method: str = "*", key: str = "*", query: str = "*") -> list[Request]:
         """Return the matching requests to this bucket so far, in the order in which their answers began."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
@@ -41,6 +41,7 @@ from tokmill.tasks.store.tables import Report
 from tokmill.tasks.store.verify import Problem, Verify, examine
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
@@ -90,27 +91,20 @@ class Builder(NamedTuple):
         if found is not None and owned:
             self.set_aside(place, found)
         elif found is not None:
-            with self._free(kind, owner, found) as is_free:  # else its owner will find the damage
-                return self.find(request, owned=True) if is_free else None
+            # else its owner will find the damage
+            return self._if_free(kind, owner, found, lambda: self.find(request, owned=True))
         return None
 
-    @contextmanager
-    def _free(self, kind: str, owner: str, found: Problem) -> Iterator[bool]:
-        """Hold the lock of a damaged artifact, if it is free; in a read-only store, say what is wrong."""
+    def _if_free(self, kind: str, owner: str, found: Problem, work: Callable[[], T]) -> T | None:
+        """Do work under the lock of a damaged artifact, if it is free; say why a store cannot be changed."""
         lock = self.layout.lock_of(kind, owner)
-        is_free, said = False, None
         try:
-            is_free = lock.try_acquire()
+            return work() if lock.try_acquire() else None
         except StoreError as error:
-            said = error
-        try:
-            yield is_free
-        except StoreError as error:
-            said = error
+            self.say(f"{found}, and it cannot be set aside ({error})")
+            return None
         finally:
             lock.release()
-        if said:
-            self.say(f"{found}, and it cannot be set aside ({said})")
 
     def build(self, request: Request, provenance: Provenance | None, *, refresh: bool) -> Realized:
         """Make the artifact while no other process of this machine does, unless one has made it by now."""
@@ -176,9 +170,7 @@ class Builder(NamedTuple):
         if not any(remote_damages(place, full=True)):
             return f"{found}, but the remote has it as it was published; run again"
         telling = self._replace(say=said.append)
-        with telling._free(record.kind, record.fingerprint, found) as is_free:
-            if is_free:
-                telling.set_aside(place, found)
+        telling._if_free(record.kind, record.fingerprint, found, lambda: telling.set_aside(place, found))
         return f"{'; '.join(said) or found}; run again"
 
     def set_aside(self, place: Path, found: Problem | str) -> None:

@@ -76,9 +76,12 @@ class Names:
 
     def published(self, kind: str, name: str) -> dict[str, str]:
         """Return label → fingerprint of (kind, name) in the order of the labels, for artifacts that exist."""
-        labels = {label: owner for label, owner in self.labels(kind, name).items() if owner}
-        records = {owner: self._layout.artifact(kind, owner) / RECORD_FILE for owner in labels.values()}
-        return {label: owner for label, owner in labels.items() if records[owner].is_file()}
+        labels = self.labels(kind, name)
+        return {
+            label: owner
+            for label, owner in labels.items()
+            if owner and (self._layout.artifact(kind, owner) / RECORD_FILE).is_file()
+        }
 
     def aliases(self, kind: str, name: str) -> dict[str, str]:
         """Return alias → fingerprint of (kind, name), sorted."""

@@ -7,11 +7,11 @@ wait nor are waited for. A file that another program has opened for writing is r
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.database import require_duckdb, scratch_database
 from tokmill.tasks.core.errors import StoreError
@@ -29,6 +29,8 @@ _MOST_OPEN: Final = 200  # the parser's time grows with the square of what is op
 _NESTING: Final = re.compile(r"""'[^']*'|"[^"]*"|--.*|/\*.*?\*/|[(\[{]|[)\]}]""")
 Row: TypeAlias = dict[str, Any]
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+Ask: TypeAlias = Callable[..., list[Row]]
+"""Answers queries (SQL, and maybe parameters) from a catalog that is open; see `Catalog.query`."""
 
 _TAKEN: Final = ("Could not set lock", "already attached")
 
@@ -38,13 +40,6 @@ class Answer(NamedTuple):
 
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
-
-
-class Ask(Protocol):
-    """Answers queries from a catalog that is open."""
-
-    def __call__(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        """Return the rows of a query; see `Catalog.query`."""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.store import removal, shared
 from tokmill.tasks.store.build import Builder, Realized, fingerprint_of
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.consistency import store_problems
 from tokmill.tasks.store.disk import DamagedError, reported_as
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, local_root, tidy
@@ -28,7 +29,7 @@ from tokmill.tasks.store.removal import Garbage
 from tokmill.tasks.store.retention import Policy, superseded
 from tokmill.tasks.store.snapshot import Row
 from tokmill.tasks.store.tables import Report
-from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems, store_problems
+from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems
 
 _LOG = logging.getLogger(__name__)
 

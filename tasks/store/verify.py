@@ -1,7 +1,7 @@
-"""Checks that published artifacts still match their records, and that a whole store is sound.
+"""Checks that published artifacts still match their records.
 
 Sizes are compared before every reuse, digests when a file of token shards or plans is opened. Files that no
-record lists are reported, but are not damage; nor is a file that the catalog has not seen yet a problem.
+record lists are reported, but are not damage.
 """
 
 import os
@@ -16,22 +16,10 @@ from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry, digest_file
-from tokmill.tasks.store.indexing import paths_in
-from tokmill.tasks.store.layout import (
-    ALIASES,
-    LABELS,
-    PREFIX_CHARS,
-    RECORD_FILE,
-    REMOVED,
-    Layout,
-    printable,
-    url_of,
-)
-from tokmill.tasks.store.record import Record, contradictions, read_record, tombstone
-from tokmill.tasks.store.remote import PulledPath, remote_damages
-from tokmill.tasks.store.rows import rows_of
+from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
+from tokmill.tasks.store.record import Record, contradictions, read_record
+from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.shared import remote_of
-from tokmill.tasks.store.snapshot import reading
 
 Verify: TypeAlias = Literal["sizes", "full"]
 
@@ -175,58 +163,3 @@ def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
         relative = path.relative_to(directory).as_posix()
         if not path.is_dir() and relative not in listed:
             yield Problem(record.reference, relative, "is not in the record")
-
-
-def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
-    """Yield all problems of a store: artifacts, here and in the remote, names, runs, and the catalog's."""
-    for place in layout.places():
-        yield from problems(place, full=full)
-        yield from _remote_problems(place, full=full)
-    removed = (f"{REMOVED}/{entry.name}" for entry in disk.entries(layout.removed) if entry.is_dir())
-    for part in (LABELS, ALIASES, layout.runs.name, layout.annotations.name, *removed):
-        for path in sorted(paths_in(layout, part)):
-            try:
-                rows_of(layout, layout.root / path)
-            except (StoreError, MachineError) as error:
-                folder, _, name = printable(path).rpartition("/")
-                yield Problem(folder, name, str(error))
-    yield from _catalog_problems(layout)
-
-
-def _remote_problems(place: Path, *, full: bool) -> Iterator[Problem]:
-    where = f"{place.parent.name}/{place.name} in {url_of(place)}"
-    try:
-        yield from (Problem(where, path, message) for path, message in remote_damages(place, full=full))
-    except (StoreError, FileNotFoundError):  # of the record, which is known
-        return
-    except OSError as error:
-        yield Problem(where, ".", f"cannot be read: {error}")
-
-
-def _catalog_problems(layout: Layout) -> Iterator[Problem]:
-    """Yield artifacts of the catalog that are gone, but were not removed, or have another record now."""
-    if not layout.catalog.exists():
-        return
-    try:
-        with reading(layout.catalog) as connection:
-            rows = connection.execute("SELECT kind, fingerprint, record_digest FROM artifacts ORDER BY ALL")
-            seen = rows.fetchall()
-    except StoreError as error:
-        yield Problem("catalog", layout.catalog.name, f"cannot be read: {error}")
-        return
-    for kind, fingerprint, digest in seen:
-        place = layout.artifact(kind, fingerprint)
-        what = f"{kind}/{place.name}/{RECORD_FILE}"
-        if not place.exists():
-            stone = tombstone(layout, kind, fingerprint)
-            if stone is None or stone.record.record_digest != digest:
-                lost = "is in the catalog but no longer in the store; its next update drops it"
-                yield Problem("catalog", what, lost)
-            continue
-        with suppress(StoreError, MachineError):  # which is known
-            if read_record(place).record_digest != digest:
-                other = (
-                    "the catalog has another record: it was changed later, or the artifact was made again; "
-                    "`tokmill store rebuild` reads it again"
-                )
-                yield Problem("catalog", what, other)

@@ -1,9 +1,6 @@
 """Processes for the crash tests: one that dies at a chosen step, one that waits.
 
-    python -m tests.test_tasks.store_child at-every-step <folder>
-    python -m tests.test_tasks.store_child collecting-at-every-step <store> <folder>
-    python -m tests.test_tasks.store_child removing-at-every-step <store> <folder>
-    python -m tests.test_tasks.store_child pushing-at-every-step <store> <folder>
+    python -m tests.test_tasks.store_child at-every-step publishing|collecting|… <folder> [<store>]
     python -m tests.test_tasks.store_child slowly <store>
     python -m tests.test_tasks.store_child with-little-room <store>
 
@@ -52,51 +49,40 @@ def watch(root: Path, on_step: Callable[[str], None]) -> None:
     sys.addaudithook(hook)
 
 
-def die() -> None:
-    """End this process as the kernel does when memory runs out: at once, and nothing is cleaned up."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def at_every_step(folder: str) -> None:
-    """Realize the same request in stores 0, 1, 2, … of `folder`, killed before the step of that number.
-
-    Prints, for each store that was killed, the step that it did not come to.
-    """
-    _at_every_step(folder, _publish_and_list)
-
-
-def _publish_and_list(store: Store) -> None:
+def publish_and_list(store: Store, base: str) -> None:
+    """What the first test does."""
     store.realize(ask(text="abc", times=3))
     store.list()
 
 
-def collecting_at_every_step(base: str, folder: str) -> None:
-    """Collect garbage in copies 0, 1, 2, … of a store, likewise, at every `COLLECTION_STRIDE`th step."""
-    work = lambda store: store.collect(Policy(older_than_days=0, keep=0))  # noqa: E731
-    _at_every_step(folder, work, base, COLLECTION_STRIDE)
+def push(store: Store, base: str) -> None:
+    """Push all of the store `base`."""
+    move(Store.open(base), store, cargo_of(Store.open(base), []), str)
 
 
-def removing_at_every_step(base: str, folder: str) -> None:
-    """Remove an artifact with all that was made from it, likewise, at every `REMOVAL_STRIDE`th step."""
-    work = lambda store: store.remove(store.resolve("text/base"), with_dependents=True)  # noqa: E731
-    _at_every_step(folder, work, base, REMOVAL_STRIDE)
+# How many steps lie between two kills, and what is done; see above.
+WORK: dict[str, tuple[int, Callable[[Store, str], object]]] = {
+    "publishing": (1, publish_and_list),
+    "collecting": (COLLECTION_STRIDE, lambda store, base: store.collect(Policy(older_than_days=0, keep=0))),
+    "removing": (
+        REMOVAL_STRIDE,
+        lambda store, base: store.remove(store.resolve("text/base"), with_dependents=True),
+    ),
+    "pushing": (PUSH_STRIDE, push),
+}
 
 
-def pushing_at_every_step(base: str, folder: str) -> None:
-    """Push a store into empty ones, likewise, at every `PUSH_STRIDE`th step."""
-    source = Store.open(base)
-    work = lambda store: move(source, store, cargo_of(source, []), str)  # noqa: E731
-    _at_every_step(folder, work, None, PUSH_STRIDE)
+def at_every_step(what: str, folder: str, base: str = "") -> None:
+    """Do something in stores 0, 1, 2, … of `folder`, killed before the step of that number times the stride.
 
-
-def _at_every_step(
-    folder: str, work: Callable[[Store], object], base: str | None = None, stride: int = 1
-) -> None:
-    """Do something in stores 0, 1, 2, …, killed before the step of that number times `stride`."""
+    The stores are copies of `base`, or empty. Prints, for each store that was killed, the step that it did
+    not come to.
+    """
+    stride, work = WORK[what]
     number, killed = 0, True
     while killed:
         store = Store.open(Path(folder) / str(number))
-        if base is not None:
+        if what in ("collecting", "removing"):
             shutil.copytree(base, store.root)
         reading, writing = os.pipe()
         child = os.fork()
@@ -107,18 +93,18 @@ def _at_every_step(
                 nonlocal count
                 if count == last:
                     os.write(announce, what.encode())
-                    die()
+                    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
                 count += 1
 
             watch(store.root, step)
-            work(store)
+            work(store, base)
             os._exit(0)
         os.close(writing)
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
         with os.fdopen(reading) as announced:
-            what = announced.read().replace(str(store.root), "")
+            what_step = announced.read().replace(str(store.root), "")
         if killed:
-            tell(what)
+            tell(what_step)
         number += 1
 
 
@@ -167,12 +153,5 @@ def _published_within(store: Store, pages: int) -> bool:
 
 
 if __name__ == "__main__":
-    commands = {
-        "at-every-step": at_every_step,
-        "collecting-at-every-step": collecting_at_every_step,
-        "removing-at-every-step": removing_at_every_step,
-        "pushing-at-every-step": pushing_at_every_step,
-        "slowly": slowly,
-        "with-little-room": with_little_room,
-    }
+    commands = {"at-every-step": at_every_step, "slowly": slowly, "with-little-room": with_little_room}
     commands[sys.argv[1]](*sys.argv[2:])

@@ -15,7 +15,6 @@ from tokmill.tasks.store.tables import TABLES
 class WriteParams(Params):
     text: str = "abc"
     times: int = 1
-    unaccounted: int = 0
 
 
 def write(params, *, out, seed=""):
@@ -23,8 +22,8 @@ def write(params, *, out, seed=""):
     (out / "text.txt").write_text(seed + params.text * params.times)
     (out / "parts").mkdir()
     (out / "parts" / "first.txt").write_text(params.text[:1])
-    kept = params.times - params.unaccounted
-    account = Account(source="web", unit="documents", num_in=params.times, became={"kept": kept})
+    became = {"kept": params.times, "end": 1}
+    account = Account(source="web", unit="documents", num_in=params.times, added={"end": 1}, became=became)
     return Outcome(metrics={"num_chars": len(params.text) * params.times}, accounts=[account])
 
 

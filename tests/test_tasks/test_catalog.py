@@ -76,7 +76,7 @@ def test_rows_by_hand(filled):
         "num_files": 2,
         "num_bytes": 5,
         "payload": json.dumps(filled.record(one).payload, sort_keys=True, separators=(",", ":")),
-        "params": '{"text":"ab","times":2,"unaccounted":0}',
+        "params": '{"text":"ab","times":2}',
         "git_commit": "c0ffee",
         "git_dirty": True,
         "user_name": "me",
@@ -100,6 +100,8 @@ def test_rows_by_hand(filled):
     ]
     assert of("metrics", one) == [("num_chars", 4.0, "4")]
     assert of("accounts", one) == [
+        ("web", "documents", "added", "end", 1),
+        ("web", "documents", "became", "end", 1),
         ("web", "documents", "became", "kept", 2),
         ("web", "documents", "in", "in", 2),
     ]

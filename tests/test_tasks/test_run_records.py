@@ -118,6 +118,9 @@ def test_a_retry_is_an_attempt_of_its_own_with_what_the_first_one_had(store: Sto
         (1, "failed", 1),
     ]
     assert [row["attempt"] for row in list_runs(store.catalog)] == [2]
+    store.catalog.note_end("r", state="suspended", message="")
+    begin(store, "r")
+    assert read_run(run_path(store.layout.runs, "r")).started_by.how == "resume"
 
 
 def test_tags_and_notes_are_added_while_a_run_goes_on(store: Store) -> None:

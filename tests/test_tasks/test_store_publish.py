@@ -37,7 +37,7 @@ def test_the_record_by_hand(store):
         "payload": {
             "stage": "write",
             "version": 1,
-            "params": {"text": "ab", "times": 2, "unaccounted": 0},
+            "params": {"text": "ab", "times": 2},
             "inputs": {"seed": "seed:é"},
         },
         "content_digest": ref.content_digest,
@@ -49,9 +49,17 @@ def test_the_record_by_hand(store):
             {"role": "seed", "position": None, "digest": "seed:é", "origin": "é"}
             | dict.fromkeys(["kind", "name", "fingerprint", "about"])
         ],
-        "params": {"text": "ab", "times": 2, "unaccounted": 0},
+        "params": {"text": "ab", "times": 2},
         "metrics": {"num_chars": 4},
-        "accounts": [{"source": "web", "unit": "documents", "num_in": 2, "added": {}, "became": {"kept": 2}}],
+        "accounts": [
+            {
+                "source": "web",
+                "unit": "documents",
+                "num_in": 2,
+                "added": {"end": 1},
+                "became": {"kept": 2, "end": 1},
+            }
+        ],
         "provenance": {
             "git_commit": "c0ffee",
             "git_dirty": False,
