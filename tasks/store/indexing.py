@@ -246,9 +246,6 @@ class _Part(NamedTuple):
 
 def check_extra_tables(out: Path) -> None:
     """Refuse tables that the catalog cannot hold."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     for entry in sorted(disk.entries(out / _FOLDER), key=lambda entry: entry.name):
         path = Path(entry.path)
         if path.suffix != ".parquet" or not _is_extra(path.stem):
@@ -256,6 +253,9 @@ def check_extra_tables(out: Path) -> None:
                 f"{_FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
                 f"{_TABLE.pattern} and is none of {sorted(_OWN)}"
             )
+        import pyarrow as pa  # which is slow, and few artifacts bring tables
+        from pyarrow import parquet
+
         try:
             names = parquet.read_schema(path).names
         except (pa.ArrowInvalid, OSError) as error:
