@@ -143,7 +143,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: "bytes | Location") -> No
     if isinstance(content, RemoteFile):
         with TemporaryDirectory(dir=Path(str(archive.filename)).parent, prefix=".download-") as folder:
             local = Path(folder) / "file"
-            download(content.url, local, stat(content.url).num_bytes)
+            download(stat(content.url), local)
             _add(archive, name, local)
         return
     info = zipfile.ZipInfo(name, _MOMENT)

@@ -178,7 +178,7 @@ def _linked(its: Sequence[tuple[Wanted, Location]], folder: Path) -> Path:
             if isinstance(place, Path):
                 link.symlink_to(place.resolve())
             else:
-                download(place.url, link, stat(place.url).num_bytes)
+                download(stat(place.url), link)
     return folder.absolute()
 
 

@@ -22,8 +22,8 @@ from tokmill.tasks.remote.location import Info, Location
 from tokmill.tasks.remote.services import service_of
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
-RANGE_BYTES = 16 << 20
-FIRST_PART_BYTES = 256 << 10  # of a stream, whose ranges double up to PART_BYTES
+RANGE_BYTES = 16 << 20  # of a download, at first
+FIRST_PART_BYTES = 256 << 10  # of another stream; ranges double up to PART_BYTES
 PART_BYTES = 8 << 20
 AHEAD = 4  # ranges in flight or waiting
 _LOOKING_SECONDS = 0.5
@@ -92,30 +92,15 @@ def upload(path: Path, url: str) -> None:
     service_of(url).upload(path, url)
 
 
-def download(url: str, path: Path, num_bytes: int) -> None:
-    """Write an object of a known size to a new local file, in ranges that are each tried again.
+def download(state: Info, path: Path) -> None:
+    """Write an object, in a known state, to a new local file.
 
     Raises:
-        ChangedError: the object was replaced meanwhile, or has another size.
+        ChangedError: the object was replaced meanwhile (if its ETag is known), or is shorter.
     """
-    service = service_of(url)
-    if not 0 < num_bytes <= RANGE_BYTES and stat(url).num_bytes != num_bytes:  # before it fills the disk
-        raise ChangedError(errno.ESTALE, f"the object does not have {num_bytes} bytes", url)
-    first, etag = persevering(lambda: service.get(url, 0, min(num_bytes, RANGE_BYTES) or None, ""), url)
-    with path.open("xb") as file:
-        file.write(first)
-        file.truncate(num_bytes)
-
-    def fetch(start: int) -> None:
-        end = min(start + RANGE_BYTES, num_bytes)
-        data = persevering(lambda: service.get(url, start, end, etag)[0], url)
-        with path.open("r+b") as file:
-            file.seek(start)
-            file.write(data)
-
-    if starts := range(RANGE_BYTES, num_bytes, RANGE_BYTES):
-        with ThreadPoolExecutor(AHEAD) as threads:
-            list(threads.map(fetch, starts))
+    with path.open("xb") as file, streamed(state, first_bytes=RANGE_BYTES) as stream:
+        while block := stream.read(RANGE_BYTES):
+            file.write(block)
 
 
 def remove(urls: Iterable[str]) -> None:
@@ -163,18 +148,20 @@ def fetched(location: Location) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tokmill-fetched-") as folder:
         for file in files:
             try:
-                download(file.url, Path(folder, file.url.rpartition("/")[2]), file.num_bytes)
+                download(file, Path(folder, file.url.rpartition("/")[2]))
             except OSError as error:
                 raise unreadable(file.url, error) from error
         yield Path(folder, location.name) if files[0].url == location.url else Path(folder)
 
 
 @contextmanager
-def streamed(state: Info | str, start: int = 0, end: int | None = None) -> Iterator["Stream"]:
+def streamed(
+    state: Info | str, start: int = 0, end: int | None = None, first_bytes: int | None = None
+) -> Iterator["Stream"]:
     """Open an object, in a known state or by its URL, for reading on from byte `start`, at most to `end`."""
     state = stat(state) if isinstance(state, str) else state
     stop = state.num_bytes if end is None else min(end, state.num_bytes)
-    stream = Stream(state, start, stop)
+    stream = Stream(state, _ranges(start, stop, first_bytes or FIRST_PART_BYTES))
     try:
         yield stream
     finally:
@@ -184,9 +171,9 @@ def streamed(state: Info | str, start: int = 0, end: int | None = None) -> Itera
 class Stream:
     """The ranges of an object in order, a few of them fetched ahead."""
 
-    def __init__(self, state: Info, start: int, stop: int) -> None:
+    def __init__(self, state: Info, ranges: Iterator[tuple[int, int]]) -> None:
         self._state = state
-        self._ranges = _ranges(start, stop)
+        self._ranges = ranges
         self._waiting: deque[Future[bytes]] = deque()
         self._pool: ThreadPoolExecutor | None = None
         self._held = memoryview(b"")
@@ -220,9 +207,8 @@ class Stream:
             self._waiting.append(self._pool.submit(_range_of, self._state, *bounds))
 
 
-def _ranges(start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _ranges(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of consecutive ranges; small at first, so that a beginning costs little."""
-    size = FIRST_PART_BYTES
     while start < stop:
         end = min(start + size, stop)
         yield start, end

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.remote import objects
 from tokmill.tasks.remote.faults import ChangedError
+from tokmill.tasks.remote.location import Info
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry, digest_file, digest_object, stored_digest
 from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding
@@ -134,7 +135,7 @@ def _pull_one(folder: Path, entry: FileEntry, url: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
-        objects.download(f"{url}/{entry.path}", temporary, entry.size_bytes)
+        objects.download(Info(f"{url}/{entry.path}", entry.size_bytes), temporary)
         if (digest := digest_file(temporary)) != entry.digest:
             what = f"has digest {digest} and was published with {entry.digest}"
             raise DamagedError(errno.EINVAL, what, entry.path)

@@ -185,18 +185,3 @@ def read_only_lines(root, program):
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
-
-
-@pytest.mark.slow
-def test_a_process_killed_while_it_rebuilds_leaves_a_usable_catalog(filled):
-    before = catalog_rows(filled)
-    program = (
-        "import sys\nfrom tokmill.tasks.store import Store\nstore = Store.open(sys.argv[1])\n"
-        "while True:\n    store.catalog.rebuild()\n    print('again', flush=True)\n"
-    )
-    for _ in range(3):
-        command = [sys.executable, "-c", program, str(filled.root)]
-        with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE) as child:
-            child.stdout.readline()
-            child.kill()
-        assert catalog_rows(filled) == before

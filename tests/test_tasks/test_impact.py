@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.test_tasks.store_stages import ask, ask_joined, give_one_number, open_in
+from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tests.test_tasks.traced_line import ESSAY, NOTES, line_params, traced_line
 from tests.test_tasks.whole_line import Line
 from tokmill.flows.reproduce.subject import cargo_of
@@ -119,9 +119,10 @@ def store(request, line, tmp_path):
     """A copy of the line's store in a folder, or in a bucket with markers for its folders."""
     if request.param == "folder":
         return Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
-    copy = open_in(request, tmp_path)
-    move(line.store, copy, cargo_of(line.store, ["card/line", "packed/line"]), lambda _: None)
     bucket = request.getfixturevalue("bucket")
+    request.getfixturevalue("monkeypatch").setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
+    copy = Store.open(f"{bucket.url}/store")
+    move(line.store, copy, cargo_of(line.store, ["card/line", "packed/line"]), lambda _: None)
     for folder in (
         "index/packed",
         "files/packed",

@@ -12,6 +12,7 @@ from tests.object_server import Bucket
 from tokmill.tasks.core.errors import RemoteError
 from tokmill.tasks.remote import objects as remote
 from tokmill.tasks.remote.faults import ChangedError
+from tokmill.tasks.remote.location import Info
 from tokmill.tasks.remote.services import PART_BYTES
 
 pytestmark = pytest.mark.objects
@@ -102,7 +103,7 @@ def test_files_go_up_and_come_down_whole(folder: str, tmp_path: Path) -> None:
     for size in (0, 1, PART_BYTES + 1, 2 * PART_BYTES + 3):
         (tmp_path / f"{size}").write_bytes(b"0123456789abcdef" * (size // 16) + b"x" * (size % 16))
         remote.upload(tmp_path / f"{size}", f"{folder}/{size}")
-        remote.download(f"{folder}/{size}", tmp_path / f"{size}.down", size)
+        remote.download(remote.stat(f"{folder}/{size}"), tmp_path / f"{size}.down")
 
         assert (tmp_path / f"{size}.down").read_bytes() == (tmp_path / f"{size}").read_bytes()
 
@@ -114,14 +115,14 @@ def test_an_object_that_is_replaced_meanwhile_does_not_come_down(
     bucket.put("a", b"x" * 5000)
     held = bucket.fault("hold", method="GET", key="a", skip=1)
     with ThreadPoolExecutor() as pool:
-        coming = pool.submit(remote.download, f"{bucket.url}/a", tmp_path / "a", 5000)
+        coming = pool.submit(remote.download, remote.stat(f"{bucket.url}/a"), tmp_path / "a")
         assert held.arrived.wait(60)
         bucket.put("a", b"y" * 5000)
         held.release()
         with pytest.raises(ChangedError):
             coming.result()
-    with pytest.raises(ChangedError, match="does not have 4999 bytes"):
-        remote.download(f"{bucket.url}/a", tmp_path / "b", 4999)
+    with pytest.raises(ChangedError, match="shorter"):
+        remote.download(Info(f"{bucket.url}/a", 5001), tmp_path / "b")
 
 
 def test_of_four_writers_at_once_one_wins(folder: str) -> None:
