@@ -24,10 +24,10 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.push import move
 from tokmill.tasks.store.retention import Policy
 
-# Removals are killed at every fourth step, collections at every ninth, a push at every fifteenth, with
+# Removals are killed at every fourth step, collections at every seventh, a push at every fifteenth, with
 # TOKMILL_EVERYTHING at all and at every third: each step costs a second of work. The test checks that some
 # die between two removals.
-COLLECTION_STRIDE, REMOVAL_STRIDE, PUSH_STRIDE = (1, 1, 3) if EVERYTHING else (9, 4, 15)
+COLLECTION_STRIDE, REMOVAL_STRIDE, PUSH_STRIDE = (1, 1, 3) if EVERYTHING else (7, 4, 15)
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 
 
