@@ -141,22 +141,6 @@ def test_page_checksums_and_numbers_of_rows_are_verified(tmp_path: Path, compres
         assert len(found.texts) == len(texts) or found.bad
 
 
-def test_documents_before_damage_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    texts = [f"{number:050d}" for number in range(400)]
-    how = {"row_group_size": 100, "compression": "none", "use_dictionary": False}
-    pq.write_table(pa.table({"text": texts}), path, **how)
-    content = bytearray(path.read_bytes())
-    third = content.index(b"%050d" % 250)
-    content[third - 4 : third] = b"\xff\xff\xff\x7f"  # the length that stands before a value
-    path.write_bytes(content)
-
-    found = read(path)
-
-    assert found.texts == [text.encode() for text in texts[:200]]
-    assert found.bad == [(200, "broken_file")]
-
-
 @pytest.mark.parametrize(
     ("ids", "written"),
     [

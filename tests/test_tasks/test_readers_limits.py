@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, ingested, read, written
-from tokmill.tasks.core.errors import DocumentError, MachineError, SourceError, StoreError
+from tokmill.tasks.core.errors import DocumentError, MachineError, StoreError
 from tokmill.tasks.core.faults import broken, is_of_machine
 from tokmill.tasks.formats.files.manifests import readable
 
@@ -113,20 +112,6 @@ def test_a_bomb_takes_little_memory(tmp_path: Path, codec: str, file_format: str
     kilobytes, said = done.stdout.split(" ", 1)
     assert int(kilobytes) < 40_000  # of 131,072
     assert said == f"[(0, 'too_long')] {[1] if file_format == 'lines' else []}\n"
-
-
-@pytest.mark.parametrize("column", ["text", "id"])
-def test_two_columns_of_one_name_are_refused(tmp_path: Path, column: str) -> None:
-    names = {"text": ["text", "text", "id"], "id": ["id", "text", "id"]}[column]
-    table = pa.table([["a"], ["b"], ["c"]], names=names)
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
-        writer.write_table(table)
-    (tmp_path / "a.csv").write_text(",".join(names) + "\na,b,c\n")
-
-    for name in ("a.parquet", "a.arrow", "a.csv"):
-        with pytest.raises(SourceError, match=f"{column}_column='{column}' names 2 of its columns"):
-            read(tmp_path / name, id_column="id")
 
 
 def arrow_with_offsets(path: Path, offsets: list[int], indices: list[int] | None = None) -> None:
