@@ -110,18 +110,6 @@ def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
     assert found[0] == found[1]
 
 
-def test_runs_are_gone_after_a_failure(tmp_path):
-    def broken():
-        yield from batches_of(DOCUMENTS["en"], 1)
-        runs = list(tmp_path.rglob("run-*.parquet"))
-        assert len(runs) == len(DOCUMENTS["en"])
-        raise StoreError("the text is gone")
-
-    with pytest.raises(StoreError, match="the text is gone"):
-        DocumentCounter(CountParams().cut, 0).count(broken(), tmp_path / "counts.parquet")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
 def test_counts_that_are_lost_on_the_way_are_missed(tmp_path, memory_bytes):
     write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict({b"a": 3}))

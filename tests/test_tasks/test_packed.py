@@ -163,15 +163,6 @@ def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, ti
         joined[len(joined)]
 
 
-@pytest.mark.parametrize("length", [4, 12, 0, -8])
-def test_other_lengths_are_refused(tmp_path, length):
-    _, _, path = packed(tmp_path, sequence_length=8)
-    with pytest.raises(
-        PackingError, match=f"sequence_length={length} must be a multiple of the packing's own 8"
-    ):
-        PackedReader.open(path).at_length(length)
-
-
 @pytest.mark.parametrize("formats", SELECTIONS)
 def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tmp_path, formats):
     params = {"mixing": {}, "sequence_length": 8, "strategy": "greedy", "formats": formats}
@@ -185,20 +176,18 @@ def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tm
         assert sequence.labels[counted].tolist() == sequence.input_ids[counted].tolist()
 
 
-def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):
+def test_indices_count_from_the_end_too_and_padding_is_the_end_token_unless_said_otherwise(tmp_path):
     for pad_id, expected in ((None, 7), (9, 9)):
         folder = tmp_path / str(expected)
         _, _, path = packed(folder, {"a": [numbered([9])]}, mixing={}, sequence_length=8, pad_id=pad_id)
-        assert PackedReader.open(path)[1].input_ids.tolist() == [7] + [expected] * 7
-
-
-def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8, sequences_per_shard=3)
-    reader = PackedReader.open(path)
-    assert reader[-1].input_ids.tolist() == reader[len(reader) - 1].input_ids.tolist()
-    for index in (len(reader), -len(reader) - 1):
-        with pytest.raises(IndexError, match=f"the artifact has {len(reader)} sequences"):
+        reader = PackedReader.open(path)
+        assert reader[1].input_ids.tolist() == reader[-1].input_ids.tolist() == [7] + [expected] * 7
+    for index in (2, -3):
+        with pytest.raises(IndexError, match="the artifact has 2 sequences"):
             reader[index]
+    for length in (4, 12, 0, -8):
+        with pytest.raises(PackingError, match=f"sequence_length={length} must be a multiple of .* own 8"):
+            reader.at_length(length)
 
 
 ONE = {"a": [numbered([20, 20])]}
@@ -329,10 +318,3 @@ def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypat
     monkeypatch.setattr("tokmill.tasks.formats.packed.mds._MOST_BYTES", 300)
     with pytest.raises(PackingError, match=r"which must be at most 300 .* lower sequences_per_shard"):
         exported(pack(("memmap",)), ("mds",), tmp_path)
-
-
-def test_a_table_of_pieces_that_is_gone_is_named(tmp_path, pack):
-    packed = pack(("npy",))
-    (packed / "__pieces__" / "pieces-00000.parquet").unlink()
-    with pytest.raises(StoreError, match=r"pieces-00000\.parquet"):
-        exported(packed, ("memmap",), tmp_path)
