@@ -154,15 +154,9 @@ def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> ND
 
 
 _DTYPES: dict[str, type[np.generic]] = {
-    "unigrams": np.float32,
-    "rests": np.float32,
-    "starts": np.int64,
-    "second": np.uint32,
-    "bigrams": np.float32,
-    "bigram_rests": np.float32,
-    "bigram_starts": np.int64,
-    "third": np.uint32,
-    "trigrams": np.float32,
+    **dict.fromkeys(TrigramModel._fields, np.float32),
+    **dict.fromkeys(("starts", "bigram_starts"), np.int64),
+    **dict.fromkeys(("second", "third"), np.uint32),
 }
 
 

@@ -8,14 +8,11 @@ bad data or a failure of the machine. The store has only whole artifacts. A sour
 import gzip
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.small_disk import on_small_disk
 from tests.test_flows.commands import Outcome, Tokmill
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.planning import remarks_on
@@ -150,43 +147,6 @@ def test_a_source_that_says_so_goes_on_without_its_bad_documents_and_lists_them(
         assert re.search(row, shown, re.MULTILINE)
     assert store.record(store.resolve("encoded/p")).metrics["num_documents"] == 18
     assert_sound(tokmill.store)
-
-
-ON_SMALL_DISK = """
-tokmill() { "$PYTHON" -m tokmill "$@"; echo $?; }
-tokmill run p.toml --no-prefect >run.out 2>run.err
-ls -A store/.tmp >left.out
-tokmill store verify >verify.out 2>&1
-mount -o remount,size=64m "$0"
-tokmill run p.toml --no-prefect --json >again.out 2>again.err
-"""
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tokmill: Tokmill) -> None:
-    """Only the tokens do not fit on the disk."""
-    project(tokmill.folder, {"s/a.txt": GOOD * 12_000}, SOURCE + STAGES)
-    environment = {**tokmill.environment, "TOKMILL_STORE": str(tokmill.store), "PYTHON": sys.executable}
-    command = on_small_disk(tokmill.store, "2500k", ON_SMALL_DISK)
-    done = subprocess.run(command, cwd=tokmill.folder, env=environment, check=False, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-    said = {path.stem: path.read_text() for path in tokmill.folder.glob("*.out")}
-    refused = (tokmill.folder / "run.err").read_text()
-    assert said["run"] == "1\n"
-    assert re.search(
-        r"^tokmill: (encode\[s/0\]: encoded_shard|audit\[s/0\]: audit_shard)/p\.s/0 was not published: no "
-        r"space left",
-        refused,
-        re.MULTILINE,
-    )
-    assert refused.endswith("; make room and run again\n")
-    assert "Traceback" not in refused
-    assert said["left"] == ""
-    assert said["verify"].endswith("no problems\n0\n")
-    again = json.loads(said["again"].removesuffix("0\n"))
-    cached = {task["task"].partition("[")[0] for task in again["tasks"] if task["cached"]}
-    assert cached - {"audit"} == {"ingest", "count", "balance", "train"}  # the audit runs beside
 
 
 TAMIL = "எல்லா மனிதர்களும் சுதந்திரமாகவே பிறக்கின்றனர்; அவர்கள் மதிப்பிலும் உரிமைகளிலும் சமமானவர்கள். "

@@ -98,16 +98,6 @@ def test_a_wrong_column_concerns_the_file(
         read(tmp_path / "a.parquet", on_error="quarantine", **options)
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-@pytest.mark.parametrize("content", [b"", b"no such thing", b"PAR1" + b"\0" * 40, b"ARROW1\0\0" + b"\0" * 9])
-def test_damaged_files_are_one_bad_document(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-
-    found = read(tmp_path / name)
-
-    assert (found.documents, found.bad) == ([], [(0, "broken_file")])
-
-
 @pytest.mark.parametrize(
     "damage", [lambda stream: stream[:-8], lambda stream: stream + stream], ids=["cut", "two"]
 )

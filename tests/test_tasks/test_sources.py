@@ -73,22 +73,12 @@ def test_the_root_does_not_move_when_files_come(tmp_path: Path) -> None:
     assert names(tmp_path, "data/**/*.txt") == ["b.txt", "deep/down/a.txt"]
 
 
-@pytest.mark.parametrize(
-    "exclude",
-    ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.md", "[0-9]*.txt"],
-)
-def test_exclusion(tmp_path: Path, exclude: str) -> None:
-    make(tmp_path, "data/a.txt", "data/b/1.txt", "data/b/2.txt", "data/c.md")
-    everything = {"a.txt", "b/1.txt", "b/2.txt", "c.md"}
-    gone = {"c.md"} if exclude == "*.md" else {"b/1.txt", "b/2.txt"}
-
-    assert set(names(tmp_path, "data/**", exclude=(exclude,))) == everything - gone
-
-
-def test_exclusion_by_name_does_not_look_above_the_root(tmp_path: Path) -> None:
-    make(tmp_path, "test/data/a.txt", "test/data/test/b.txt")
-
-    assert names(tmp_path / "test", "data/**/*.txt", exclude=("test",)) == ["a.txt"]
+def test_exclusion(tmp_path: Path) -> None:
+    make(tmp_path, "test/data/a.txt", "test/data/b/1.txt", "test/data/b/2.txt", "test/data/c.md")
+    for exclude in ("b", "b/", "data/b/**", "data/b/*.txt", "data/b", "[0-9]*.txt"):
+        assert names(tmp_path / "test", "data/**", exclude=(exclude,)) == ["a.txt", "c.md"]
+    kept = names(tmp_path / "test", "data/**", exclude=("*.md", "test"))  # but for names above the root
+    assert kept == ["a.txt", "b/1.txt", "b/2.txt"]
     with pytest.raises(SourceError, match=r"'test/data/\*\.txt': 'exclude' removes the file"):
         names(tmp_path, "test/data/*.txt", exclude=("*.txt",))
 
