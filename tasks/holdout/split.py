@@ -1,15 +1,9 @@
-"""Choose limits: for each source, the draw below which its documents are held out.
+"""Choose limits, for each source the draw below which its documents are held out, and write a part.
 
-A share is a limit by itself. A number of documents is the limit above the smallest draws that make up so
-many; copies of a document have the same draw, so there may be a few more. A text that one source holds out
-and another, with a smaller limit, would keep is held out of both.
-
-Hashes and sizes of a shard's documents on disk: one row per document, in their order.
-
-    documents.parquet   ordinal int64, hash uint64, num_bytes int64, num_chars int64, num_words int64
-
-The hash depends on the document's bytes alone (`tasks.kernels.documents`); it is fast and not
-cryptographic. Ordinals increase.
+A share is a limit by itself; a number of documents is the limit above as many of the smallest draws, and a
+few more, since copies have the same draw. What one source holds out and another would keep is held out of
+both. The fast hashes of a shard's documents (`tasks.kernels.documents`) and their sizes are in
+`documents.parquet`.
 """
 
 import shutil

@@ -41,17 +41,6 @@ def test_a_document_that_is_too_long_is_bad_and_the_others_are_kept(tmp_path: Pa
         ingested(tmp_path, {"s": {"files": [name], "max_document_bytes": LIMIT, **options}})
 
 
-@pytest.mark.parametrize("file_format", ["lines", "jsonl"])
-def test_the_excerpt_of_a_document_that_is_too_long_does_not_depend_on_blocks(
-    tmp_path: Path, file_format: str
-) -> None:
-    (tmp_path / "a.txt").write_text("y" * 150 + "\n\n")
-    options = {"format": file_format, "max_document_bytes": 100, "on_error": "quarantine"}
-    made = ingested(tmp_path, {"s": {"files": ["a.txt"], **options}})
-    (bad,) = made.corpus.table("quarantine").to_pylist()
-    assert bad["excerpt"] == "y" * 101
-
-
 @pytest.mark.parametrize("length", [9, 10, 11])
 @pytest.mark.parametrize(
     ("name", "content", "options", "around"),
@@ -215,11 +204,6 @@ def failing(tmp_path: Path) -> Path:
 def test_a_failing_disk_makes_no_document_bad(failing: Path, file_format: str) -> None:
     with pytest.raises(MachineError, match="Input/output error"):
         read(failing, format=file_format, on_error="quarantine")
-
-
-def test_a_failing_disk_stops_a_run_before_it_begins(tmp_path: Path, failing: Path) -> None:
-    with pytest.raises(MachineError, match=r"source 'odd': .*failing\.txt cannot be read"):
-        ingested(tmp_path, {"odd": {"files": [failing.name], "on_error": "quarantine"}})
 
 
 def test_an_artifact_on_a_failing_disk_is_not_called_broken(failing: Path) -> None:

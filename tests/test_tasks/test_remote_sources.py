@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.object_server import Bucket
-from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
+from tokmill.tasks.core.errors import RemoteError, SourceError
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store.digest import FileDigests
@@ -164,15 +164,6 @@ def test_urls_that_no_source_can_have(files: list[str], words: str) -> None:
     assert "secret@" not in str(caught.value)
     assert "Signature" not in str(caught.value)
     assert "source 's'" in str(caught.value)
-
-
-def test_a_service_that_stays_away_is_no_verdict(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKMILL_RETRY_SECONDS", "0.2")
-    bucket.fault("answer", status=500, times=None)
-
-    with pytest.raises(MachineError, match="check the network and the service"):
-        names(bucket.url, "**")
-    assert len(bucket.requests()) > 1
 
 
 def test_a_digest_is_read_once_and_follows_the_content(bucket: Bucket, tmp_path: Path) -> None:
