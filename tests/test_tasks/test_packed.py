@@ -3,8 +3,6 @@
 import json
 import pickle
 import re
-import typing
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -255,15 +253,6 @@ def test_a_broken_file_is_named(tmp_path, kind, content):
     (path / name).write_bytes(content)
     with pytest.raises(StoreError, match=re.escape(name)):
         PackedReader.open(path)[0]
-
-
-def test_every_format_has_a_place_in_the_order_and_files_of_its_own():
-    assert sorted(known.name for known in FORMATS) == sorted(typing.get_args(PackedFormat))
-    assert sorted(known.hub_order for known in FORMATS) == list(range(len(FORMATS)))
-    own = [name for known in FORMATS for name in known.names]
-    assert len(own) == len(set(own))
-    for known in FORMATS:
-        assert known.paths(Path("folder"), 3)[0].match(known.pattern)
 
 
 COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}
