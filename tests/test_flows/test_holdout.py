@@ -308,7 +308,6 @@ def test_a_source_of_which_nothing_is_held_out_is_named(
 ) -> None:
     Held(project, "share = {small = 0.3, big = 0.0000001}", ["corpus"])
     assert "none of the 990 documents of source 'big'" not in caplog.text  # some are, for small's sake
-    Held(project, "share = {big = 0.3, small = 0.0000001}\nseed = 3", ["corpus"])
     write_texts(project / "small/c.jsonl", made_up(50, 9))
     Held(project, "share = {big = 0.3, small = 0.0000001}", ["corpus"])
     assert "none of the 50 documents of source 'small' is held out" in caplog.text
