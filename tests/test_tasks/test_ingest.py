@@ -118,6 +118,7 @@ def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(
     assert documents(made, "src") == [b"ok"] * row
     (bad,) = made.corpus.table("quarantine").to_pylist()
     assert (bad["source"], bad["file"], bad["row"], bad["reason"]) == ("src", name, row, reason)
+    assert made.corpus.source_stats("src").num_files_without_documents == 0
     (account,) = made.outcome.accounts
     assert account.balanced
     assert account.became == {"kept": row, f"quarantined:{reason}": 1}
