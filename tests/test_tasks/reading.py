@@ -139,3 +139,9 @@ def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[b
         for batch in read_shard(shard, made.roots, batch_bytes=batch_bytes)
     ]
     return [text for batch in batches for text in batch.documents()]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """The content of every file below a folder, by its path there."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

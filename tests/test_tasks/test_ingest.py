@@ -11,16 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, documents, ingested, written
+from tests.test_tasks.reading import COMPRESSORS, documents, files_in, ingested, written
 from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
@@ -270,9 +266,9 @@ def test_the_same_bytes_for_any_number_of_workers_and_in_any_place(tmp_path: Pat
     sources = large_corpus(here)
     shutil.copytree(here, there)
 
-    first = content(ingested(here, sources, out="one", workers=1).corpus.path)
-    again = content(ingested(here, sources, out="many", workers=7).corpus.path)
-    moved = content(ingested(there, sources, workers=3).corpus.path)
+    first = files_in(ingested(here, sources, out="one", workers=1).corpus.path)
+    again = files_in(ingested(here, sources, out="many", workers=7).corpus.path)
+    moved = files_in(ingested(there, sources, workers=3).corpus.path)
 
     assert first == again == moved
     assert not [name for name, data in first.items() if str(tmp_path).encode() in data]

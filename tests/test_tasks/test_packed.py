@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.reading import files_in
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
@@ -113,8 +114,8 @@ def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkey
     _, _, whole = packed(tmp_path / "whole", **common)
     monkeypatch.setattr("tokmill.tasks.packing.write._BLOCK_TOKENS", 48)
     _, _, cut = packed(tmp_path / "cut", **common)
-    assert {name: data for name, data in files(whole).items() if "pieces" not in name} == {
-        name: data for name, data in files(cut).items() if "pieces" not in name
+    assert {name: data for name, data in files_in(whole).items() if "pieces" not in name} == {
+        name: data for name, data in files_in(cut).items() if "pieces" not in name
     }
     pieces = "__pieces__/pieces-00000.parquet"
     assert pq.read_table(whole / pieces) == pq.read_table(cut / pieces)
@@ -267,14 +268,6 @@ def exported(packed, formats, folder):
     return made(EXPORT, ExportParams(formats=formats), out, packed=packed, shards=shards), out
 
 
-def files(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
-
-
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory):
     """Packs the same documents in the formats that it is given."""
@@ -293,7 +286,7 @@ def pack(tmp_path_factory):
 def test_every_format_becomes_every_other(tmp_path, pack, name):
     outcome, out = exported(pack((name,)), ALL_FORMATS, tmp_path)
     assert outcome.metrics["formats"] == ", ".join(ALL_FORMATS)
-    assert files(out) == files(pack(ALL_FORMATS))
+    assert files_in(out) == files_in(pack(ALL_FORMATS))
 
 
 def test_the_manifest_lists_the_new_formats_alone(tmp_path, pack):
