@@ -1,12 +1,9 @@
 """Merge sorted counts as they are read, in bounded memory, and the tree of the merges of many shards.
 
-One block of each stream is in memory. All pre-tokens up to the least of the blocks' last ones have been read,
-so they are added up and yielded. The sum depends neither on the sizes of blocks nor on the order of the
-streams.
-
-A part is a range of a source's shards whose counts are in one artifact; at first each shard is one. While
-there are more than `FAN_IN` parts, each `FAN_IN` consecutive ones are merged. The tree depends on the number
-of shards alone.
+One block of each stream is in memory. What is not greater than the least of the blocks' last pre-tokens is
+added up and yielded, so the sum depends neither on blocks nor on the order of streams. A part is a range of
+shards whose counts are in one artifact; while there are more than `FAN_IN`, each `FAN_IN` consecutive ones
+are merged.
 """
 
 from bisect import bisect_right

@@ -4,24 +4,33 @@ Every tensor with a row for each id is resized: input and output embeddings, and
 ids are copied bit by bit, new rows are computed (`safetensors.NewRows`), and rows beyond the old vocabulary
 (padding) are left out. All other tensors and files are copied. Tied embeddings are one tensor, and stay so;
 equal ones stay equal.
+
+In the settings, `vocab_size` becomes the number of rows, that of `text_config` too, where models of several
+kinds of input have it. Ids of special tokens (`eos_token_id`, `image_token_index`, lists of them) get their
+new numbers, without which a trimmed model would never end a text. What is not an old id (-1, say) stays.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import EmbeddingError
-from tokmill.tasks.embeddings.config import CONFIG, GENERATION, read_json, with_new_ids, with_new_size
+from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.embeddings.safetensors import Method, NewRows, Tensor, TensorFile, Write, write_file
 from tokmill.tasks.store.disk import whole_folder
 from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 INDEX = "model.safetensors.index.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
+_IDS = ("_token_id", "_token_ids", "_token_index")
+_TEXT = "text_config"
 _LONGEST_NAME = 255  # bytes, of Linux's file systems
 _ENDINGS = (
     *("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight"),
@@ -73,81 +82,47 @@ def resize_embeddings(
             each has no usual name.
     """
     files = [TensorFile.open(path) for path in model_files(model)]
-    config = _config(model)
+    folder = model if model.is_dir() else model.parent
+    config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
     done = Resized(tied=bool(config.get("tie_word_embeddings", False)))
     chosen = _chosen(files, plan, names)
     rows = -(-plan.new_size // pad_to_multiple_of) * pad_to_multiple_of
-    with whole_folder(out) as partial:
+    kept = np.append(plan.kept, np.full(rows - plan.new_size, -1))
+    with whole_folder(out) as unfinished:
         for file in files:
-            changed = {
-                name: _Matrix(file, name, plan, NewRows(file, name, plan, method, seed), rows)
-                for name in file.tensors
-                if name in chosen
-            }
-            write_file(partial / file.path.name, _parts(file, changed), file.metadata)
-            done.tensors |= {name: (one.old.shape, one.resized.shape) for name, one in changed.items()}
+            parts: dict[str, tuple[Tensor, Write]] = {}
+            for name, tensor in file.tensors.items():
+                parts[name] = tensor, partial(file.copy, name)
+                if name in chosen:
+                    resized = replace(tensor, shape=(rows, *tensor.shape[1:]))
+                    new = NewRows(file, name, plan, method, seed)
+                    parts[name] = resized, partial(_write_rows, file, name, kept, new)
+                    done.tensors[name] = tensor.shape, resized.shape
+            write_file(unfinished / file.path.name, parts, file.metadata)
             done.files.append(out / file.path.name)
-        _copy_others(model, partial, files)
-        _write_configs(model, partial, config, plan, rows)
+        changed = _new_sizes(folder, unfinished, {file.path.name for file in files})
+        if config:
+            changed[CONFIG] = _with_new_ids(_with_new_size(config, rows), plan, folder / CONFIG)
+        if (folder / GENERATION).exists():
+            changed[GENERATION] = _with_new_ids(read_json(folder / GENERATION), plan, folder / GENERATION)
+        for name, value in changed.items():
+            data = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            (unfinished / name).write_bytes(data)
+        for path in sorted(model.iterdir()) if model.is_dir() else ():
+            if path.is_file() and path.suffix != ".safetensors" and not (unfinished / path.name).exists():
+                shutil.copyfile(path, unfinished / path.name)
     return done
 
 
-def _parts(file: TensorFile, changed: "Mapping[str, _Matrix]") -> dict[str, tuple[Tensor, Write]]:
-    """Return what is written of a file: the changed matrices, and copies of all other tensors."""
-    return {
-        name: (changed[name].resized, changed[name].write)
-        if name in changed
-        else (tensor, _Copy(file, name).write)
-        for name, tensor in file.tensors.items()
-    }
-
-
-@dataclass(frozen=True)
-class _Copy:
-    file: TensorFile
-    name: str
-
-    def write(self, out: BinaryIO) -> None:
-        self.file.copy(self.name, out)
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """A matrix, or a bias, with the rows of the new vocabulary."""
-
-    file: TensorFile
-    name: str
-    plan: EmbeddingPlan
-    new: NewRows
-    num_rows: int
-
-    @property
-    def old(self) -> Tensor:
-        return self.file.tensors[self.name]
-
-    @property
-    def resized(self) -> Tensor:
-        return Tensor(self.old.dtype, (self.num_rows, *self.old.shape[1:]), 0)
-
-    def write(self, out: BinaryIO) -> None:
-        kept = np.append(self.plan.kept, np.full(self.num_rows - self.plan.new_size, -1))
-        place = 0
-        while place < len(kept):
-            run = _run(kept, place)
-            if kept[place] < 0:
-                for new in range(place, place + run):
-                    out.write(self.new.row(new))
-            else:
-                out.write(self.file.rows(self.name, int(kept[place]), int(kept[place]) + run).data)
-            place += run
-
-
-def _run(kept: np.ndarray, place: int, most: int = 8192) -> int:
-    """Return how many rows from `place` on are kept one after the other, or new."""
-    part = kept[place : place + most]
-    expected = np.full(len(part), -1) if part[0] < 0 else part[0] + np.arange(len(part))
-    differs = np.flatnonzero(part != expected)
-    return int(differs[0]) if len(differs) else len(part)
+def _write_rows(file: TensorFile, name: str, kept: NDArray[np.int64], new: NewRows, out: BinaryIO) -> None:
+    """Write a matrix, or a bias, with the rows of the new vocabulary: runs of kept ones, and new ones."""
+    place = 0
+    for run in np.split(kept, np.flatnonzero((np.diff(kept) != 1) | (kept[:-1] < 0)) + 1):
+        if run[0] < 0:
+            out.write(new.row(place))
+        else:
+            out.write(file.rows(name, int(run[0]), int(run[-1]) + 1).data)
+        place += len(run)
 
 
 def model_files(model: Path) -> list[Path]:
@@ -210,42 +185,69 @@ def _chosen(files: list[TensorFile], plan: EmbeddingPlan, names: tuple[str, ...]
     return found
 
 
-def _config(model: Path) -> dict[str, Any]:
-    file = (model if model.is_dir() else model.parent) / CONFIG
-    return read_json(file) if file.exists() else {}
-
-
-def _write_configs(model: Path, out: Path, config: Mapping[str, Any], plan: EmbeddingPlan, rows: int) -> None:
-    """Write the settings with the new size and the new ids."""
-    folder = model if model.is_dir() else model.parent
-    if config:
-        sized = with_new_size(config, rows)
-        (out / CONFIG).write_bytes(_json(with_new_ids(sized, plan, folder / CONFIG)))
-    generation = folder / GENERATION
-    if generation.exists():
-        (out / GENERATION).write_bytes(_json(with_new_ids(read_json(generation), plan, generation)))
-
-
-def _copy_others(model: Path, out: Path, files: list[TensorFile]) -> None:
-    """Copy a model's other files, if it is a folder, and write its index for the new sizes."""
-    folder = model if model.is_dir() else model.parent
-    written = {file.path.name for file in files}
+def _new_sizes(folder: Path, out: Path, written: set[str]) -> dict[str, dict[str, Any]]:
+    """Return a model's index, if it is of the files that were written, with their size in `out`."""
     index = folder / INDEX
-    if index.exists() and set(_shards(index)) == written:
-        content = read_json(index)
-        sizes = (tensor.num_bytes for name in sorted(written) for tensor in _tensors_of(out / name))
-        given = content.get("metadata")
-        metadata = {**(given if isinstance(given, dict) else {}), "total_size": sum(sizes)}
-        (out / INDEX).write_bytes(_json({**content, "metadata": metadata}))
-    if model.is_dir():
-        for path in sorted(model.iterdir()):
-            if path.is_file() and not (out / path.name).exists() and path.suffix != ".safetensors":
-                shutil.copyfile(path, out / path.name)
+    if not index.exists() or set(_shards(index)) != written:
+        return {}
+    content = read_json(index)
+    tensors = (tensor for name in written for tensor in TensorFile.open(out / name).tensors.values())
+    given = content.get("metadata")
+    metadata = {
+        **(given if isinstance(given, dict) else {}),
+        "total_size": sum(one.num_bytes for one in tensors),
+    }
+    return {INDEX: {**content, "metadata": metadata}}
 
 
-def _tensors_of(path: Path) -> Iterator[Tensor]:
-    yield from TensorFile.open(path).tensors.values()
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a file.
+
+    Raises:
+        EmbeddingError: the file cannot be read, or holds something else.
+    """
+    try:
+        value = orjson.loads(read_named(file))
+        orjson.dumps(value)  # which refuses what is nested so deeply that it could not be written again
+    except (OSError, orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
+        raise EmbeddingError(f"{file}: cannot be read as JSON: {error}; get it again") from error
+    if not isinstance(value, dict):
+        raise EmbeddingError(f"{file}: is not a JSON object; get it again")
+    return value
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+def _with_new_size(config: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
+    """Return the settings with another size of the vocabulary, wherever they have it."""
+    text = config.get(_TEXT)
+    within = isinstance(text, Mapping) and "vocab_size" in text
+    changed = dict(config)
+    if within:
+        changed[_TEXT] = {**config[_TEXT], "vocab_size": num_rows}
+    if not within or "vocab_size" in config:
+        changed["vocab_size"] = num_rows
+    return changed
+
+
+def _with_new_ids(config: Mapping[str, Any], plan: EmbeddingPlan, where: Path) -> dict[str, Any]:
+    """Return the settings with the new ids of their tokens."""
+    new = np.full(plan.old_size, -1, dtype=np.int64)
+    kept = np.flatnonzero(plan.kept >= 0)
+    new[plan.kept[kept]] = kept
+
+    def renumbered(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: renumbered(key, inner) for key, inner in value.items()}
+        if not name.endswith(_IDS):
+            return value
+        if isinstance(value, list):
+            return [renumbered(name, inner) for inner in value]
+        if type(value) is not int or not 0 <= value < plan.old_size:
+            return value
+        if new[value] < 0:
+            raise EmbeddingError(
+                f"{where}: {name}={value} is the id of a token that the new vocabulary does not have; set it "
+                "to another, or make the token a special one before trimming"
+            )
+        return int(new[value])
+
+    return {key: renumbered(key, value) for key, value in config.items()}

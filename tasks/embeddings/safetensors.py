@@ -12,14 +12,15 @@ nearest, ties to even. bfloat16, which numpy does not know, is the upper half of
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self, TypeAlias
+from typing import Annotated, Any, BinaryIO, Literal, Self, TypeAlias
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
@@ -37,6 +38,7 @@ Write: TypeAlias = Callable[[BinaryIO], None]
 """Writes the data of one tensor."""
 Method: TypeAlias = Literal["mean", "weighted_mean", "normal"]
 Floats: TypeAlias = NDArray[np.float64]
+_Number: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 62)]
 _TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 _ROWS_AT_A_TIME = 4096
 
@@ -53,6 +55,21 @@ class Tensor:
     def num_bytes(self) -> int:
         """Its size."""
         return math.prod(self.shape) * _BITS[self.dtype] // 8
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    dtype: Literal[tuple(_BITS)]  # type: ignore[valid-type]
+    shape: tuple[_Number, ...] = Field(max_length=_MAX_DIMENSIONS)
+    data_offsets: tuple[_Number, _Number]
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+    __pydantic_extra__: dict[str, _Entry]
+
+    metadata: dict[str, str] | None = Field(default=None, alias="__metadata__")
 
 
 @dataclass(frozen=True)
@@ -76,23 +93,28 @@ class TensorFile:
                 length = int.from_bytes(file.read(8), "little")
                 if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
                     raise _broken(path, f"its header says that it has {length} bytes")
-                header = orjson.loads(file.read(length))
+                header = _Header.model_validate_json(file.read(length))
         except OSError as error:
             raise EmbeddingError(
                 f"{path}: cannot be read: {error.strerror}; name a safetensors file, an index of shards, or "
                 "their folder"
             ) from error
-        except orjson.JSONDecodeError as error:
-            raise _broken(path, str(error)) from error
-        if not isinstance(header, dict):
-            raise _broken(path, "its header is not an object")
-        metadata = _metadata(path, header.pop("__metadata__", None))
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False)[0]
+            what = f"{' '.join(map(str, problem['loc'])):.80} in its header: {problem['msg']}"
+            raise _broken(path, what) from error
+        place, tensors = 8 + length, {}
         # a tensor without data may begin where another one does
-        found = sorted(
-            _tensors(path, header, 8 + length), key=lambda pair: (pair[1].begin, pair[1].num_bytes)
-        )
-        _check_places(path, found, 8 + length, size)
-        return cls(path, dict(found), metadata)
+        for name, entry in sorted(header.__pydantic_extra__.items(), key=lambda item: item[1].data_offsets):
+            begin, end = (8 + length + offset for offset in entry.data_offsets)
+            tensors[name] = tensor = Tensor(entry.dtype, entry.shape, begin)
+            if begin != place or end - begin != tensor.num_bytes:
+                said = f"tensor {name!r:.80} is at bytes {begin} to {end}, not {place} to"
+                raise _broken(path, f"{said} {place + tensor.num_bytes}")
+            place = end
+        if place != size:
+            raise _broken(path, f"its tensors end at byte {place} of {size}")
+        return cls(path, tensors, header.metadata or {})
 
     def rows(self, name: str, first: int, last: int) -> NDArray[np.uint8]:
         """Return rows of a tensor as bytes: uint8 [last - first, bytes of a row], mapped from the file."""
@@ -114,47 +136,6 @@ class TensorFile:
                     raise _broken(self.path, f"it ends within {name!r:.80}")
                 out.write(chunk)
                 left -= len(chunk)
-
-
-def _metadata(path: Path, given: object) -> dict[str, str]:
-    if given is None:
-        return {}
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise _broken(path, f"its __metadata__ must be texts by name, not {given!r:.200}")
-    return given
-
-
-def _tensors(path: Path, header: Mapping[str, Any], data: int) -> Iterator[tuple[str, Tensor]]:
-    for name, entry in header.items():
-        if not _is_described(entry):
-            raise _broken(path, f"tensor {name!r:.80} is not described as it must be: {entry!r:.200}")
-        begin, end = entry["data_offsets"]
-        tensor = Tensor(entry["dtype"], tuple(entry["shape"]), data + begin)
-        if tensor.num_bytes != end - begin:
-            raise _broken(path, f"tensor {name!r:.80} has {end - begin} bytes, not {tensor.num_bytes}")
-        yield name, tensor
-
-
-def _is_described(entry: object) -> bool:
-    """Whether the header's entry of a tensor has what it must have, and numbers in range."""
-    if not isinstance(entry, dict) or str(entry.get("dtype")) not in _BITS:
-        return False
-    shape, offsets = entry.get("shape"), entry.get("data_offsets")
-    if not isinstance(shape, list) or not isinstance(offsets, list) or len(offsets) != 2:
-        return False
-    if len(shape) > _MAX_DIMENSIONS:
-        return False
-    return all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, *offsets))
-
-
-def _check_places(path: Path, tensors: list[tuple[str, Tensor]], data: int, size: int) -> None:
-    place = data
-    for name, tensor in tensors:
-        if tensor.begin != place:
-            raise _broken(path, f"tensor {name!r:.80} begins at byte {tensor.begin}, not {place}")
-        place += tensor.num_bytes
-    if place != size:
-        raise _broken(path, f"its tensors end at byte {place} of {size}")
 
 
 def _broken(path: Path, what: str) -> EmbeddingError:

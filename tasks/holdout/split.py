@@ -1,20 +1,14 @@
-"""Choose limits: for each source, the draw below which its documents are held out.
+"""Choose limits, for each source the draw below which its documents are held out, and write a part.
 
-A share is a limit by itself. A number of documents is the limit above the smallest draws that make up so
-many; copies of a document have the same draw, so there may be a few more. A text that one source holds out
-and another, with a smaller limit, would keep is held out of both.
-
-Hashes and sizes of a shard's documents on disk: one row per document, in their order.
-
-    documents.parquet   ordinal int64, hash uint64, num_bytes int64, num_chars int64, num_words int64
-
-The hash depends on the document's bytes alone (`tasks.kernels.documents`); it is fast and not
-cryptographic. Ordinals increase.
+A share is a limit by itself; a number of documents is the limit above as many of the smallest draws, and a
+few more, since copies have the same draw. What one source holds out and another would keep is held out of
+both. The fast hashes of a shard's documents (`tasks.kernels.documents`) and their sizes are in
+`documents.parquet`.
 """
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -52,14 +46,6 @@ _NO_DRAWS = np.empty(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How much of a source is held out: a share of its documents, or a number of them."""
-
-    share: float
-    num_documents: int | None
-
-
-@dataclass(frozen=True)
 class Limits:
     """By source, the draw below which documents are held out, and further draws that are."""
 
@@ -67,16 +53,17 @@ class Limits:
     also: Mapping[str, NDArray[np.uint64]]
 
 
-def choose(wanted: Mapping[str, Wanted], hashed: Mapping[str, Sequence[Path]], seed: int) -> Limits:
-    """Return the limits of every source."""
-    below = {source: _limit(one, _draws(hashed[source], seed)) for source, one in wanted.items()}
+def choose(
+    wanted: Mapping[str, int | float], hashed: Mapping[str, Sequence[tuple[Shard, Path]]], seed: int
+) -> Limits:
+    """Return the limits of every source, of which a number of documents is wanted, or a share (a float)."""
+    below = {
+        source: int(Fraction(repr(one)) * _ALL)
+        if isinstance(one, float)
+        else _above_smallest(_draws(hashed[source], seed), one)
+        for source, one in wanted.items()
+    }
     return Limits(below, _shared(below, hashed, seed))
-
-
-def _limit(wanted: Wanted, draws: Iterator[NDArray[np.uint64]]) -> int:
-    if wanted.num_documents is None:
-        return int(Fraction(repr(wanted.share)) * _ALL)
-    return _above_smallest(draws, wanted.num_documents)
 
 
 def _above_smallest(draws: Iterator[NDArray[np.uint64]], number: int) -> int:
@@ -92,7 +79,7 @@ def _above_smallest(draws: Iterator[NDArray[np.uint64]], number: int) -> int:
 
 
 def _shared(
-    below: Mapping[str, int], hashed: Mapping[str, Sequence[Path]], seed: int
+    below: Mapping[str, int], hashed: Mapping[str, Sequence[tuple[Shard, Path]]], seed: int
 ) -> dict[str, NDArray[np.uint64]]:
     """Return the draws that another source holds out, by the source with the smaller limit."""
     least, most = min(below.values()), max(below.values())
@@ -109,8 +96,8 @@ def _shared(
     return found
 
 
-def _draws(folders: Sequence[Path], seed: int) -> Iterator[NDArray[np.uint64]]:
-    return (draws_of(read_hashes(folder).hashes, seed) for folder in folders)
+def _draws(hashed: Sequence[tuple[Shard, Path]], seed: int) -> Iterator[NDArray[np.uint64]]:
+    return (draws_of(read_hashes(folder).hashes, seed) for _, folder in hashed)
 
 
 def _between(draws: NDArray[np.uint64], low: int, high: int) -> NDArray[np.uint64]:
@@ -158,54 +145,34 @@ def read_hashes(folder: Path) -> DocumentHashes:
     return DocumentHashes(columns["ordinal"], columns["hash"], sizes)
 
 
-_NOTHING = TextSize(0, 0, 0, 0)
+class _ShardPart(NamedTuple):
+    """A part of a shard: its size, and its rows of the corpus's tables."""
+
+    size: TextSize
+    shard: dict[str, object]
+    selection: dict[str, object]
+    held_out: pa.RecordBatch
 
 
-@dataclass
-class _Part:
-    """What is collected of a part: rows of its tables, and sizes by source."""
-
-    part: CorpusPart
-    seed: int
-    limits: Limits
-    shards: list[tuple[str, int, str, int, int]] = field(default_factory=list)
-    selections: list[tuple[str, int, Selection]] = field(default_factory=list)
-    held_out: list[pa.RecordBatch] = field(default_factory=list)
-
-    def add(self, shard: Shard, documents: DocumentHashes) -> TextSize:
-        """Add a shard; return the size of its documents in the part."""
-        raise_if_stopped()
-        source = shard.source
-        below, also = self.limits.below[source], self.limits.also[source]
-        draws = draws_of(documents.hashes, self.seed)
-        out = is_held_out(draws, below, also)
-        size = _size(documents, out if self.part == "validation" else ~out)
-        ordinals = documents.ordinals[out]
-        digest = selected_digest(shard.digest, self.part, ordinals)
-        self.shards.append((source, shard.index, digest, size.num_documents, size.num_bytes))
-        here = np.intersect1d(draws, also)
-        rule = Selection(
-            of=shard.digest, part=self.part, seed=self.seed, below=below, also=tuple(here.tolist())
-        )
-        self.selections.append((source, shard.index, rule))
-        columns = [pa.array([value] * len(ordinals)) for value in (source, shard.index)]
-        self.held_out.append(_batch([*columns, pa.array(ordinals)], HELD_OUT_SCHEMA))
-        return size
-
-    def write(self, whole: Corpus, out: Path) -> None:
-        """Write the tables; those of files, segments and quarantine are the whole corpus's."""
-        for name in ("files", "segments", "quarantine"):
-            shutil.copyfile(whole.path / f"{name}.parquet", out / f"{name}.parquet")
-        schema = whole.table("shards").schema
-        columns = zip(*self.shards, strict=True)
-        arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
-        _write(pa.Table.from_arrays(arrays, schema=schema), out / "shards.parquet")
-        rows = [
-            {"source": source, "shard": index, **rule.model_dump(), "below": str(rule.below)}
-            for source, index, rule in self.selections
-        ]
-        _write(pa.Table.from_pylist(rows, schema=SELECTIONS_SCHEMA), out / "selections.parquet")
-        _write(pa.Table.from_batches(self.held_out, schema=HELD_OUT_SCHEMA), out / "held_out.parquet")
+def _part_of(shard: Shard, folder: Path, rule: Selection, limit: NDArray[np.uint64]) -> _ShardPart:
+    """Select a part of a shard; `limit` are further draws that are held out, of any shard of the source."""
+    raise_if_stopped()
+    documents = read_hashes(folder)
+    draws = draws_of(documents.hashes, rule.seed)
+    out = is_held_out(draws, rule.below, limit)
+    chosen = out if rule.part == "validation" else ~out
+    size = TextSize(int(np.count_nonzero(chosen)), *map(int, documents.sizes[chosen].sum(axis=0)))
+    ordinals, place = documents.ordinals[out], {"source": shard.source, "shard": shard.index}
+    digest = selected_digest(shard.digest, rule.part, ordinals)
+    also = np.intersect1d(draws, limit).tolist()
+    columns = [[shard.source] * len(ordinals), [shard.index] * len(ordinals), ordinals]
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, HELD_OUT_SCHEMA, strict=True)]
+    return _ShardPart(
+        size,
+        {**place, "digest": digest, "num_documents": size.num_documents, "num_bytes": size.num_bytes},
+        {**place, **rule.model_dump(), "below": str(rule.below), "also": also},
+        pa.RecordBatch.from_arrays(arrays, schema=HELD_OUT_SCHEMA),
+    )
 
 
 def write_part(
@@ -217,41 +184,34 @@ def write_part(
     out: Path,
 ) -> tuple[CorpusManifest, list[Account]]:
     """Write a part of a corpus into the directory `out`; return its manifest and accounts."""
-    written, sources, accounts = _Part(part, seed, limits), [], []
-    for source, pairs in hashed.items():
-        size = _NOTHING
-        for shard, folder in pairs:
-            size = size.plus(written.add(shard, read_hashes(folder)))
-        stats = whole.source_stats(source)
-        amounts: tuple[tuple[Unit, int, int], ...] = (
-            ("documents", stats.num_documents, size.num_documents),
-            ("bytes", stats.num_bytes, size.num_bytes),
-        )
-        accounts += [_account(source, unit, came, kept, part) for unit, came, kept in amounts]
+    parts: list[_ShardPart] = []
+    sources: list[CorpusSource] = []
+    accounts: list[Account] = []
+    ends = ("kept", "held_out") if part == "training" else ("held_out", "for_training")
+    for source in whole.manifest.sources:
+        size, name = TextSize(0, 0, 0, 0), source.name
+        for shard, folder in hashed[name]:
+            rule = Selection(of=shard.digest, part=part, seed=seed, below=limits.below[name])
+            parts.append(_part_of(shard, folder, rule, limits.also[name]))
+            size = size.plus(parts[-1].size)
+        units: tuple[Unit, Unit] = ("documents", "bytes")
+        for unit, came, kept in zip(
+            units, (source.stats.num_documents, source.stats.num_bytes), size, strict=False
+        ):
+            became = dict(zip(ends, (kept, came - kept), strict=True))
+            accounts.append(Account(source=name, unit=unit, num_in=came, became=became))
         left = {**size._asdict(), "num_quarantined": 0, "quarantined": {}}
-        options = next(one.options for one in whole.manifest.sources if one.name == source)
-        sources.append(CorpusSource(name=source, options=options, stats=stats.model_copy(update=left)))
-    written.write(whole, out)
+        sources.append(source.model_copy(update={"stats": source.stats.model_copy(update=left)}))
+    for table in ("files", "segments", "quarantine"):
+        shutil.copyfile(whole.path / f"{table}.parquet", out / f"{table}.parquet")
+    held_out = pa.Table.from_batches((one.held_out for one in parts), schema=HELD_OUT_SCHEMA)
+    tables = {
+        "shards": pa.Table.from_pylist([one.shard for one in parts], schema=whole.table("shards").schema),
+        "selections": pa.Table.from_pylist([one.selection for one in parts], schema=SELECTIONS_SCHEMA),
+        "held_out": held_out,
+    }
+    for table, rows in tables.items():
+        pq.write_table(rows, out / f"{table}.parquet", compression="zstd")
     manifest = CorpusManifest(shard_bytes=whole.manifest.shard_bytes, sources=sources)
     manifest.save(out)
     return manifest, accounts
-
-
-def _account(source: str, unit: Unit, came: int, kept: int, part: CorpusPart) -> Account:
-    ends = ("kept", "held_out") if part == "training" else ("held_out", "for_training")
-    return Account(
-        source=source, unit=unit, num_in=came, became=dict(zip(ends, (kept, came - kept), strict=True))
-    )
-
-
-def _size(documents: DocumentHashes, chosen: np.ndarray) -> TextSize:
-    return TextSize(int(np.count_nonzero(chosen)), *map(int, documents.sizes[chosen].sum(axis=0)))
-
-
-def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [column.cast(one.type) for column, one in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _write(table: pa.Table, file: Path) -> None:
-    pq.write_table(table, file, compression="zstd")

@@ -16,7 +16,7 @@ another Unicode form make another text.
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
@@ -25,9 +25,6 @@ from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.shards import CorpusPart, Shard, read_shard
 from tokmill.tasks.sampling import check_sources
-
-if TYPE_CHECKING:
-    from tokmill.tasks.holdout.split import Wanted
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,67 +101,39 @@ def run(params: CorpusPartParams, *, out: Path, corpus: Path, documents: Sequenc
     from tokmill.tasks.holdout.split import choose, write_part
 
     whole = Corpus.open(corpus)
-    hashed = whole.pair(documents, "holdout")
-    wanted = _wanted(params, whole.sources)
-    limits = choose(
-        wanted, {source: [path for _, path in pairs] for source, pairs in hashed.items()}, params.seed
-    )
-    manifest, accounts = write_part(whole, hashed, limits, params.part, params.seed, out)
-    ends = [account for account in accounts if account.unit == "documents"]
-    _check(
-        wanted,
-        {account.source: account.became["held_out"] for account in ends},
-        {account.source: account.num_in for account in ends},
-    )
-    return Outcome(metrics=manifest.metrics(), accounts=accounts)
-
-
-def _wanted(params: HoldoutParams, sources: Sequence[str]) -> "dict[str, Wanted]":
-    """How much of each source is held out."""
-    from tokmill.tasks.holdout.split import Wanted
-
+    hashed, sources = whole.pair(documents, "holdout"), whole.sources
     shares = params.share if isinstance(params.share, dict) else dict.fromkeys(sources, params.share)
     check_sources("shares", shares, sources, HoldoutError, "holdout")
     check_sources("num_documents", params.num_documents, sources, HoldoutError, "holdout")
-    return {source: Wanted(shares.get(source, 0.0), params.num_documents.get(source)) for source in sources}
-
-
-def _check(wanted: "Mapping[str, Wanted]", held_out: Mapping[str, int], totals: Mapping[str, int]) -> None:
-    """Refuse a holdout that leaves nothing on one side; warn of sources of which nothing is held out."""
-    for source, number in held_out.items():
-        total, asked = totals[source], wanted[source]
-        if number == total and total:
-            raise HoldoutError(_nothing_left(source, asked, total))
-        if not number and (asked.num_documents or asked.share):
-            _LOG.warning(
-                "holdout: none of the %d documents of source '%s' is held out; a larger share or "
-                "num_documents.%s would",
-                total,
-                source,
-                source,
-            )
-    if not any(held_out.values()):
+    shares = {source: float(shares.get(source, 0)) for source in sources}
+    limits = choose({**shares, **params.num_documents}, hashed, params.seed)
+    manifest, accounts = write_part(whole, hashed, limits, params.part, params.seed, out)
+    ends = [account for account in accounts if account.unit == "documents"]
+    for account in ends:
+        by_number = account.source in params.num_documents
+        setting = f"num_documents.{account.source}" if by_number else f"share.{account.source}"
+        value = params.num_documents[account.source] if by_number else shares[account.source]
+        _check(account.source, account.num_in, account.became["held_out"], setting, value)
+    if not any(account.became["held_out"] for account in ends):
         raise HoldoutError(
             "holdout: no document of any source is held out; raise share, or set num_documents, or remove "
             "[holdout]"
         )
+    return Outcome(metrics=manifest.metrics(), accounts=accounts)
 
 
-def _nothing_left(source: str, asked: "Wanted", total: int) -> str:
-    """Return the message for a source of which nothing is left for training."""
-    by_number = asked.num_documents is not None
-    setting = f"num_documents.{source}" if by_number else f"share.{source}"
-    value = asked.num_documents if by_number else asked.share
-    number = f"all {total} documents" if total > 1 else "the only document"
-    said = f"{number} of source '{source}' would be held out, and none is left for training"
-    if not value:
-        return (
-            f"holdout: {said}: other sources hold out copies; hold out fewer of those, or remove '{source}'"
+def _check(source: str, total: int, held_out: int, setting: str, value: float) -> None:
+    """Refuse a holdout that leaves nothing for training; warn of a source of which nothing is held out."""
+    if held_out == total and total:
+        raise HoldoutError(
+            f"holdout: {setting}={value:g}: all {total} documents of source '{source}' would be held out, "
+            "and none is left for training; copies are held out together, also with those that other sources "
+            f"hold out; hold out fewer, or none with {setting} = 0"
         )
-    return (
-        f"holdout: {setting}={value:g}: {said}; copies are held out together; hold out fewer, or none with "
-        f"{setting} = 0"
-    )
+    if value and not held_out:
+        _LOG.warning(
+            "holdout: none of the %d documents of source '%s' is held out; raise %s", total, source, setting
+        )
 
 
 HASH_DOCUMENTS = Stage(

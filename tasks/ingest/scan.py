@@ -1,9 +1,8 @@
 """Scan one file in one pass: its documents, its bad documents, and the bounds of its shards.
 
-`scan_file` is pure and may run in any thread. The scan of a large file has finished shards and none of its
-text; the scan of a small file has its documents, which are then grouped with neighbouring files into a shard.
-A damaged compressed file is scanned again up to its last sound frame, since a frame's checksum comes at its
-end.
+The scan of a large file has finished shards and none of its text; that of a small file has its documents,
+which are grouped with neighbouring files into a shard. A damaged compressed file is scanned again up to its
+last sound frame, since a frame's checksum comes at its end.
 """
 
 from collections.abc import Callable

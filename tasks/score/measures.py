@@ -1,20 +1,9 @@
-"""Score documents by their perplexity under a model that was not trained on them.
+"""Score documents by their perplexity under a model of other documents, and by the noise of their text.
 
-Every document belongs to one of two folds, by a hash of its shard's content digest and its place in the
-shard. A model is trained on each fold, and the documents of a fold are scored by the other fold's model. From
-a large corpus a sample is taken: the documents whose hash is below a bound, chosen to give about the
-requested number of tokens.
-
-Trigram models on disk: one per half of a corpus, to score the documents of the other half.
-
-    <fold>-<name>.npy   the arrays of `tasks.kernels.scoring.TrigramModel`, for fold 0 and 1
-    model.json          `ModelManifest`
-
-Model k was trained on documents of fold k, and scores those of fold 1 - k.
-
-Measure the noise of an encoded shard's documents, on the text that their tokens decode to.
-
-Text that was encoded as an unknown token is lost, and so not measured.
+Every document is in one of two folds, by a hash of its shard's content digest and its place there. Model k is
+trained on fold k, of a large corpus on a sample by the same hash, and scores the other fold. On disk it is
+`<k>-<name>.npy` for each array of `tasks.kernels.scoring.TrigramModel`. Noise is measured on what tokens
+decode to; text that became an unknown token is lost.
 """
 
 from collections.abc import Iterator
@@ -154,15 +143,9 @@ def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> ND
 
 
 _DTYPES: dict[str, type[np.generic]] = {
-    "unigrams": np.float32,
-    "rests": np.float32,
-    "starts": np.int64,
-    "second": np.uint32,
-    "bigrams": np.float32,
-    "bigram_rests": np.float32,
-    "bigram_starts": np.int64,
-    "third": np.uint32,
-    "trigrams": np.float32,
+    **dict.fromkeys(TrigramModel._fields, np.float32),
+    **dict.fromkeys(("starts", "bigram_starts"), np.int64),
+    **dict.fromkeys(("second", "third"), np.uint32),
 }
 
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]
 
-LENGTH, VOCAB_SIZE, WIDTH, HEADS = 64, 64, 32, 2
+LENGTH, VOCAB_SIZE, HEADS = 64, 64, 2
 
 
 @pytest.fixture(scope="module")
@@ -91,104 +91,14 @@ def test_variable_length_attention_takes_the_bounds(batch):
     assert laid.max_seqlen == int(np.diff(laid.cu_seqlens).max())
 
 
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(WIDTH) for _ in range(2)])
-        self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x, mask):
-        shape = (len(x), -1, HEADS, WIDTH // HEADS)
-        q, k, v = (
-            part.reshape(shape).transpose(1, 2) for part in self.qkv(self.norms[0](x)).chunk(3, dim=-1)
-        )
-        seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + self.out(seen.transpose(1, 2).reshape(x.shape))
-        return x + self.down(torch.nn.functional.gelu(self.up(self.norms[1](x))))
-
-
-class Transformer(torch.nn.Module):
-    """Two layers, trained from scratch."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens, self.positions = torch.nn.Embedding(VOCAB_SIZE, WIDTH), torch.nn.Embedding(LENGTH, WIDTH)
-        self.layers = torch.nn.ModuleList([Layer(), Layer()])
-        self.head = torch.nn.Linear(WIDTH, VOCAB_SIZE)
-
-    def embedded(self, sequences):
-        return self.tokens(stacked(sequences, "input_ids")) + self.positions(
-            stacked(sequences, "position_ids")
-        )
-
-    def logits(self, embedded, mask):
-        for layer in self.layers:
-            embedded = layer(embedded, mask)
-        return self.head(embedded)
-
-
-def loss_of(model, sequences, mask):
-    """The mean loss of predicting the next token of the same piece."""
-    logits = model.logits(model.embedded(sequences), mask)[:, :-1]
-    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), stacked(sequences, "labels")[:, 1:])
-
-
-@pytest.fixture(scope="module")
-def trained(batch):
-    """A model that has learned something, so that what it attends to matters."""
-    torch.manual_seed(0)
-    model = Transformer()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        loss = loss_of(model, batch, masks_of(batch))
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    assert losses[-1] < losses[0] / 2
-    return model
-
-
-def changed(sequence, piece):
-    """The sequence with other tokens in one piece."""
-    ids = sequence.input_ids.copy()
-    begin, end = sequence.cu_seqlens[piece], sequence.cu_seqlens[piece + 1]
-    ids[begin:end] = (ids[begin:end] + 13) % VOCAB_SIZE
-    return type(sequence)(ids, sequence.cu_seqlens)
-
-
-def several_pieces(batch):
-    return [sequence for sequence in batch if len(sequence.cu_seqlens) > 2]
-
-
-def test_another_document_of_the_sequence_does_not_change_a_bit(batch, trained):
-    for sequence in several_pieces(batch):
-        for piece in range(len(sequence.cu_seqlens) - 1):
-            pair = [sequence, changed(sequence, piece)]
-            with torch.no_grad():
-                before, after = trained.logits(trained.embedded(pair), masks_of(pair))
-            mine = torch.from_numpy(sequence.segment_ids) == piece + 1
-            assert torch.equal(before[~mine], after[~mine])
-            assert not torch.equal(before[mine], after[mine])
-
-
-def test_without_the_mask_it_would(batch, trained):
-    sequence = several_pieces(batch)[0]
-    pair = [sequence, changed(sequence, 0)]
-    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()[None, None]
-    with torch.no_grad():
-        before, after = trained.logits(trained.embedded(pair), causal)
-    others = torch.from_numpy(sequence.segment_ids) > 1
-    assert not torch.equal(before[others], after[others])
-
-
-def test_no_gradient_flows_between_documents(batch, trained):
-    for sequence in several_pieces(batch):
-        embedded = trained.embedded([sequence]).detach().requires_grad_()
-        logits = trained.logits(embedded, masks_of([sequence]))[0]
-        segments = torch.from_numpy(sequence.segment_ids)
-        logits[segments == 1].square().sum().backward()
-        flows = embedded.grad[0].abs().sum(dim=-1) > 0
-        assert torch.equal(flows, segments == 1)
+def test_another_document_of_the_sequence_changes_a_bit_without_the_mask_alone(batch):
+    q, k, v = queries_keys_values(len(batch))
+    segments = stacked(batch, "segment_ids")
+    first, others = (chosen[:, None, :, None] for chosen in (segments == 1, segments > 1))
+    assert others.any()
+    for mask in (masks_of(batch), torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()):
+        attend = torch.nn.functional.scaled_dot_product_attention
+        before = attend(q, k, v, attn_mask=mask)
+        after = attend(q, torch.where(first, -k, k), torch.where(first, -v, v), attn_mask=mask)
+        is_same = torch.equal(before * others, after * others)
+        assert is_same == (mask.ndim == 4)

@@ -122,21 +122,17 @@ def labels_of(sequence):
     return [token if position else -100 for token, position in both]
 
 
-@pytest.mark.parametrize(
-    ("builder", "pattern"), [("parquet", "*.parquet"), ("arrow", "*.arrow"), ("json", "*.jsonl.zst")]
-)
-def test_hugging_face_datasets(packed, tmp_path, builder, pattern):
+@pytest.mark.parametrize("pattern", ["*.parquet", "*.arrow", "*.jsonl.zst", None])
+def test_hugging_face_datasets(packed, tmp_path, pattern):
     datasets = pytest.importorskip("datasets")
     path, reader = packed
-    files = [str(file) for file in sorted(path.glob(f"shard-{pattern}"))]
-    loaded = datasets.load_dataset(builder, data_files=files, split="train", cache_dir=str(tmp_path))
+    if pattern is None:
+        loaded = datasets.load_from_disk(str(path))
+    else:
+        files = [str(file) for file in sorted(path.glob(f"shard-{pattern}"))]
+        builder = {"*.jsonl.zst": "json"}.get(pattern, pattern[2:])
+        loaded = datasets.load_dataset(builder, data_files=files, split="train", cache_dir=str(tmp_path))
     assert list(loaded) == [row_of(sequence) for sequence in reader]
-
-
-def test_hugging_face_datasets_from_the_folder(packed):
-    datasets = pytest.importorskip("datasets")
-    path, reader = packed
-    assert list(datasets.load_from_disk(str(path))) == [row_of(sequence) for sequence in reader]
 
 
 @pytest.mark.parametrize("name", ["parquet", "jsonl"])

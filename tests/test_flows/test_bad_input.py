@@ -8,23 +8,15 @@ bad data or a failure of the machine. The store has only whole artifacts. A sour
 import gzip
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.small_disk import on_small_disk
 from tests.test_flows.commands import Outcome, Tokmill
-from tests.test_flows.corpora import PROFILE, InProcess, write_jsonl
-from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.planning import remarks_on
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.store import Store
 
@@ -44,35 +36,18 @@ sequence_length = 16
 """
 
 
-QUARANTINE = "or set on_error = 'quarantine'"
 TWO_WEIGHTS = f"{SOURCE}{STAGES}[mix.weights]\ns = 1\nt = 2\n"
 FORBIDDEN = SOURCE + STAGES.replace("[encode]", "[encode]\nspecial_tokens_in_text = 'raise'")
-
-
-def bad(place: str, *says: str, file: str = "a.jsonl", data: str | bytes) -> tuple[Any, ...]:
-    """A run over a source `s` of one file with a bad document at `place`."""
-    return "run", 1, ("ingest: source 's': ", f"{place}: ", *says, QUARANTINE), {f"s/{file}": data}, None
-
+CURRICULUM = f'{SOURCE}{STAGES}[mix.curriculum]\ndifficulty = "column:grade"\n'
 
 # A command, its exit code, the parts of its message in order (place, value, rule, fix), files, and
 # the profile.
 CASES = {
-    "a broken JSONL line": bad(
-        "a.jsonl, row 4 (line 5)", "broken_json (",
+    "a broken JSONL line": (
+        "run", 1, ("ingest: source 's': ", "a.jsonl, row 4 (line 5): ", "broken_json (",
          'unexpected end of data at character 15): \'{"text": "half\'; ',
-        "every line or element must be one JSON value; repair it", data=f'{GOOD}{{"text": "half\n{GOOD}'),
-    "invalid UTF-8 in a text file": bad(
-        "a.txt",
-        r"invalid_utf8 (byte 0xe9 at offset 3 of the document (invalid continuation byte)): 'caf\xe9 noir'",
-        "a document must be valid UTF-8; convert the file to UTF-8", file="a.txt", data=b"caf\xe9 noir"),
-    "a truncated .gz": bad(
-        "a.jsonl.gz, row 0 (line 1)", "truncated_archive (", "the gz file ends in the middle of frame 1",
-        "a compressed file must be complete to its last frame; fetch or compress the file again",
-        file="a.jsonl.gz", data=gzip.compress(GOOD.encode(), mtime=0)[:-6]),
-    "a null text": bad(
-        "a.jsonl, row 4 (line 5)", "null_text (", "'text' is null): '{\"text\": null}'; ",
-        "a text must not be null; remove the row, or write an empty string",
-         data=f'{GOOD}{{"text": null}}\n'),
+         "every line or element must be one JSON value; repair it", "or set on_error = 'quarantine'"),
+        {"s/a.jsonl": f'{GOOD}{{"text": "half\n{GOOD}'}, None),
     "a missing column": (
         "run", 1, ("ingest: source 's': a.csv: ", "text_column='text'",
          "is not among its columns (id, body)", "; set"),
@@ -90,6 +65,15 @@ CASES = {
     "a weight for an unknown source": (
         "plan", 2, ("profile 'p': ", "mix.weights.t: ", "; sources: s", "(p.toml)"),
         {"s/a.jsonl": GOOD}, TWO_WEIGHTS),
+    "a column without values": (
+        "run", 2, ("profile 'p': mix.curriculum: source 's': ", "no document has a value in column 'grade'",
+         "; name another"), {"s/a.jsonl": GOOD}, CURRICULUM),
+    "more tokens than there are": (
+        "run", 1, ("mix: total_tokens=1000000 needs", "may be drawn 1 times. Feasible: ", "at least"),
+        {"s/a.jsonl": GOOD}, f"{SOURCE}{STAGES}[mix]\ntotal_tokens = 1000000\n"),
+    "a padding token that is not in the vocabulary": (
+        "run", 1, ("pack[shard/0]: pad_id=260 must be below vocab_size=260; ", "use a token of"),
+        {"s/a.jsonl": GOOD}, f"{SOURCE}{STAGES}pad_id = 260\n"),
 }  # fmt: skip
 
 
@@ -156,146 +140,13 @@ def test_a_source_that_says_so_goes_on_without_its_bad_documents_and_lists_them(
     assert re.search(r"^quarantine +\S+/quarantine\.parquet \(6 documents\)$", done.out, re.MULTILINE)
     assert "tokmill show corpus/p" in done.out
     store = Store.open(tokmill.store)
-    corpus = store.resolve("corpus/p")
-    assert {account.source: account.became for account in store.record(corpus).accounts} == {
-        "archive": {"kept": 12, "quarantined:truncated_archive": 1},
-        "lines": {
-            "kept": 5,
-            "quarantined:broken_json": 1,
-            "quarantined:invalid_utf8": 1,
-            "quarantined:missing_column": 1,
-            "quarantined:null_text": 1,
-        },
-        "nothing": {"kept": 0},
-        "whole": {"kept": 1, "quarantined:invalid_utf8": 1},
-    }
-    listed = Corpus.open(store.path(corpus)).table("quarantine").to_pylist()
-    rows = [(bad["source"], bad["file"], bad["row"], bad["reason"]) for bad in listed]
-    assert rows == [
-        ("archive", "a.jsonl.gz", 12, "truncated_archive"),
-        ("lines", "a.jsonl", 4, "broken_json"),
-        ("lines", "a.jsonl", 5, "null_text"),
-        ("lines", "a.jsonl", 6, "missing_column"),
-        ("lines", "a.jsonl", 7, "invalid_utf8"),
-        ("whole", "a.txt", 0, "invalid_utf8"),
-    ]
-    for source, file, row, reason in rows:
-        assert re.search(rf"^{source} +{re.escape(file)} +{row} +{reason} ", shown, re.MULTILINE)
+    listed = Corpus.open(store.path(store.resolve("corpus/p"))).table("quarantine").to_pylist()
+    assert len(listed) == 6
+    for bad in listed:
+        row = f"^{bad['source']} +{re.escape(bad['file'])} +{bad['row']} +{bad['reason']} "
+        assert re.search(row, shown, re.MULTILINE)
     assert store.record(store.resolve("encoded/p")).metrics["num_documents"] == 18
     assert_sound(tokmill.store)
-
-
-ON_SMALL_DISK = """
-tokmill() { "$PYTHON" -m tokmill "$@"; echo $?; }
-tokmill run p.toml --no-prefect >run.out 2>run.err
-ls -A store/.tmp >left.out
-tokmill store verify >verify.out 2>&1
-mount -o remount,size=64m "$0"
-tokmill run p.toml --no-prefect --json >again.out 2>again.err
-"""
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tokmill: Tokmill) -> None:
-    """Only the tokens do not fit on the disk."""
-    project(tokmill.folder, {"s/a.txt": GOOD * 12_000}, SOURCE + STAGES)
-    environment = {**tokmill.environment, "TOKMILL_STORE": str(tokmill.store), "PYTHON": sys.executable}
-    command = on_small_disk(tokmill.store, "2500k", ON_SMALL_DISK)
-    done = subprocess.run(command, cwd=tokmill.folder, env=environment, check=False, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-    said = {path.stem: path.read_text() for path in tokmill.folder.glob("*.out")}
-    refused = (tokmill.folder / "run.err").read_text()
-    assert said["run"] == "1\n"
-    assert re.search(
-        r"^tokmill: (encode\[s/0\]: encoded_shard|audit\[s/0\]: audit_shard)/p\.s/0 was not published: no "
-        r"space left",
-        refused,
-        re.MULTILINE,
-    )
-    assert refused.endswith("; make room and run again\n")
-    assert "Traceback" not in refused
-    assert said["left"] == ""
-    assert said["verify"].endswith("no problems\n0\n")
-    again = json.loads(said["again"].removesuffix("0\n"))
-    cached = {task["task"].partition("[")[0] for task in again["tasks"] if task["cached"]}
-    assert cached - {"audit"} == {"ingest", "count", "balance", "train"}  # the audit runs beside
-
-
-LATER = ("packed_shard", "packed", "card")
-
-
-@pytest.fixture(scope="module")
-def refused_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small refused_project that has been run once; its store is in `store`."""
-    folder = tmp_path_factory.mktemp("refused")
-    for source in ("many", "few"):
-        (folder / source).mkdir()
-    write_jsonl(folder / "many" / "a.jsonl", 12, seed=1, num_words=40)
-    (folder / "few" / "b.txt").write_text("one\n\ntwo words\n\nthree words here", encoding="utf-8")
-    text = PROFILE.replace("vocab_size = 600", "vocab_size = 280").replace("max_repetition = 3.0", "")
-    (folder / "tiny.toml").write_text(text.replace("few = 1.0", "few = 0.01"), encoding="utf-8")
-    InProcess.at(folder / "store").run(folder / "tiny.toml")
-    return folder
-
-
-@pytest.fixture
-def run(refused_project: Path, tmp_path: Path) -> InProcess:
-    """A copy of the refused_project's store."""
-    shutil.copytree(refused_project / "store", tmp_path / "store")
-    return InProcess.at(tmp_path / "store")
-
-
-def artifacts(store: Store) -> list[str]:
-    """Return the artifacts that depend on the encoding."""
-    return sorted(path.name for kind in LATER for path in (store.root / kind).glob("*"))
-
-
-def refusal(run: InProcess, refused_project: Path, *overrides: str) -> str:
-    """Return the error of a run; check that it published no mixture and nothing after it."""
-    before = artifacts(run.store)
-    with pytest.raises((TaskError, ProfileError)) as raised:
-        run.run(refused_project / "tiny.toml", *overrides)
-    assert artifacts(run.store) == before
-    assert not list((run.store.root / ".tmp").glob("*"))
-    return str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (
-            ["mix.total_tokens=1000000"],
-            ("mix: total_tokens=1000000 needs", "may be drawn 1 times. Feasible: total_tokens=", "at least"),
-        ),
-        (
-            ['mix.curriculum={difficulty="column:grade",sources=["many"]}'],
-            ("mix.curriculum: source 'many': no document has a value in column 'grade'", "; name another"),
-        ),
-        (["pack.pad_id=280"], ("pad_id=280 must be below vocab_size=280; use a token of the vocabulary",)),
-    ],
-)
-def test_a_mixture_that_cannot_be_had(run, refused_project, overrides, says):
-    message = refusal(run, refused_project, *overrides)
-    places = [message.find(part) for part in says]
-    assert min(places) >= 0, message
-    assert places == sorted(places), message
-
-
-def test_an_encoded_shard_whose_checksum_is_wrong(run, refused_project):
-    encoded = run.store.resolve("encoded_shard/tiny.many/0")
-    tokens = run.store.path(encoded) / "tokens.npy"
-    data = bytearray(tokens.read_bytes())
-    data[-2] ^= 1
-    tokens.chmod(0o644)
-    tokens.write_bytes(data)
-    message = refusal(run, refused_project, "pack.sequence_length=64")
-    assert "pack: shard 0 of source 'many'" in message
-    assert "tokens.npy: the file has digest" in message
-    assert "changed or damaged" in message
-    assert [
-        problem for problem in Store.open(run.store.root).verify() if "tiny.many" not in str(problem)
-    ] == []
 
 
 TAMIL = "எல்லா மனிதர்களும் சுதந்திரமாகவே பிறக்கின்றனர்; அவர்கள் மதிப்பிலும் உரிமைகளிலும் சமமானவர்கள். "
@@ -326,21 +177,17 @@ def remarks(folder: Path, *overrides: str) -> list[str]:
     return remarks_on(profile, resolve_sources(profile, Store.open(folder / "store")))
 
 
-def test_marks_that_the_pattern_cuts_off_are_named_with_their_source(folder: Path) -> None:
-    (remark,) = remarks(folder, "train.split_pattern=gpt2")
-    assert remark.startswith("source tamil: split_pattern='gpt2' cuts vowel signs")
-    assert "in Tamil (" in remark
+@pytest.mark.parametrize("override", ["train.split_pattern=gpt2", "train.split_pattern=o200k"])
+def test_marks_that_the_pattern_cuts_off_are_named_with_their_source(folder: Path, override: str) -> None:
+    found = remarks(folder, override)
+    assert len(found) == override.endswith("gpt2")
+    assert all(one.startswith("source tamil: split_pattern='gpt2' cuts vowel signs") for one in found)
+    assert all("in Tamil (" in one for one in found)
 
 
-@pytest.mark.parametrize("override", ["train.split_pattern=o200k", "tokenizer.use=some/file"])
-def test_nothing_is_said_where_none_is_cut_or_nothing_trained(folder: Path, override: str) -> None:
-    if override.startswith("tokenizer"):
-        (folder / "some").mkdir()
-        (folder / "some" / "file").write_text("x", "utf-8")
-    assert remarks(folder, override) == []
-
-
-def test_a_file_that_cannot_be_read_is_left_to_the_run(folder: Path) -> None:
+def test_nothing_is_said_where_nothing_is_trained_or_a_file_cannot_be_read(folder: Path) -> None:
+    (folder / "some").write_text("x", "utf-8")
+    assert remarks(folder, "tokenizer.use=some") == []
     (folder / "tamil" / "a.jsonl").write_bytes(b"\xff\xfe not json")
     assert remarks(folder, "train.split_pattern=gpt2") == []
 

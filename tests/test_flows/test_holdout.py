@@ -1,16 +1,13 @@
 """Documents that are held out: on one side only, for good, and in no count, mixture or training text."""
 
-import gzip
 import json
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -18,13 +15,12 @@ from hypothesis import strategies as st
 
 import tokmill
 from tests.test_flows.corpora import InProcess, words
+from tests.test_tasks.test_document_kernels import mixed
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.profile import load_profile
-from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import HoldoutError, MixingError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.text.shards import draws_of, is_held_out, read_shard
+from tokmill.tasks.formats.text.shards import draws_of, is_held_out
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.tracing import Origins
 from tokmill.tasks.tracing.document import trace_document
@@ -213,39 +209,6 @@ def test_a_run_that_goes_on_cannot_hold_out_what_it_has_read(project: Path) -> N
         held.runs.run(profile)
 
 
-def test_copies_in_other_formats_are_on_one_side(project: Path) -> None:
-    texts = made_up(200, 5)
-    others = project / "small"
-    with gzip.open(others / "d.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.write("".join(f"{json.dumps({'text': text})}\n" for text in texts[:150]))
-    pq.write_table(pa.table({"text": texts[50:]}), others / "e.parquet", row_group_size=7)
-    (others / "f.json").write_text(json.dumps([{"text": text} for text in texts]), encoding="utf-8")
-    (others / "g.txt").write_text("\ufeff" + texts[0], encoding="utf-8")
-    profile = project / "held.toml"
-    profile.write_text(PROFILE.replace("small/*.jsonl", "small/*") + "share = 0.3", encoding="utf-8")
-    runs = InProcess.at(project / "store")
-    runs.run(profile)
-    sides = [set(read_part(runs, profile, name)) for name in ("held.training", "held.validation")]
-    assert not sides[0] & sides[1]
-    assert set(texts) <= sides[0] | sides[1]
-    assert 30 < len(sides[1] & set(texts)) < 90
-
-
-def read_part(runs: InProcess, profile: Path, name: str) -> list[str]:
-    """All texts of a part of the corpus, read as the stages read them."""
-    record = runs.store.newest("corpus", name)
-    assert record is not None
-    corpus = Corpus.open(runs.store.path(record.ref))
-    roots = resolve_sources(load_profile(profile), runs.store).roots
-    found = []
-    for source in corpus.sources:
-        for shard in corpus.shards(source):
-            for batch in read_shard(shard, {source: roots[source]}):
-                data = batch.data.tobytes()
-                found += [data[start:end].decode() for start, end in pairwise(batch.offsets.tolist())]
-    return found
-
-
 def test_a_number_of_documents(project: Path) -> None:
     out = Held(project, "share = 0\nnum_documents = {big = 60}", ["corpus"]).held_out()
     number = len(out["big"])
@@ -333,9 +296,7 @@ def test_a_holdout_that_leaves_nothing_is_refused(project: Path, holdout: str, m
 def test_a_source_of_copies_of_what_another_holds_out_is_refused(project: Path) -> None:
     out = Held(project, "share = {big = 0.2}", ["corpus"]).held_out()["big"]
     write_texts(project / "small/c.jsonl", out[:2])
-    with pytest.raises(
-        HoldoutError, match=r"all 2 documents of source 'small'.*other sources hold out copies"
-    ):
+    with pytest.raises(HoldoutError, match=r"all 2 documents of source 'small'.*that other sources hold out"):
         Held(project, "share = {big = 0.2}")
     write_texts(project / "small/c.jsonl", ["the same"] * 3)
     with pytest.raises(HoldoutError, match=r"num_documents\.small=1: all 3 .*copies are held out together"):
@@ -347,7 +308,6 @@ def test_a_source_of_which_nothing_is_held_out_is_named(
 ) -> None:
     Held(project, "share = {small = 0.3, big = 0.0000001}", ["corpus"])
     assert "none of the 990 documents of source 'big'" not in caplog.text  # some are, for small's sake
-    Held(project, "share = {big = 0.3, small = 0.0000001}\nseed = 3", ["corpus"])
     write_texts(project / "small/c.jsonl", made_up(50, 9))
     Held(project, "share = {big = 0.3, small = 0.0000001}", ["corpus"])
     assert "none of the 50 documents of source 'small' is held out" in caplog.text
@@ -361,14 +321,6 @@ def test_draws_are_even_and_depend_on_the_seed(hashes: list[int], seed: int) -> 
     assert is_held_out(draws, 1 << 64, draws[:0]).all()
     assert not is_held_out(draws, 0, draws[:0]).any()
     assert is_held_out(draws, 0, np.sort(draws)).all()
-
-
-def mixed(value: int) -> int:
-    """SplitMix64 with Python's integers."""
-    value = (value + 0x9E3779B97F4A7C15) % 2**64
-    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
-    return value ^ value >> 31
 
 
 def test_encodings_of_both_parts_open_with_the_rows_of_the_file(tmp_path: Path) -> None:

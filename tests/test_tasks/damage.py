@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
@@ -28,7 +28,7 @@ from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.packing.export import EXPORT_SHARD, ExportShardParams
-from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD, PackParams
 
 FORMATS = get_args(PackedFormat)
 FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens", "bounds")
@@ -46,19 +46,14 @@ class Victim:
         self.folder = folder
         self.corpus = encoded_corpus(folder / "corpus", documents, end_id=7)
         self.mixture = mix_corpus(self.corpus, folder)
-        self.plan = folder / "plan"
-        made(PACK_PLAN, PACKING.plan_params(), self.plan, mixture=self.mixture, **self.corpus.inputs)
-        self.packed = {name: self._packed(name) for name in FORMATS}
+        how = PACKING.model_dump(exclude={"formats", "order"}, exclude_unset=True)
+        packings = {name: folder / name for name in FORMATS}
+        self.packed = {
+            name: pack_mixture(self.corpus, self.mixture, out, formats=(name,), **how)[1]
+            for name, out in packings.items()
+        }
+        self.plan = packings[FORMATS[0]] / "plan"
         self.scratch = 0
-
-    def _packed(self, name: str) -> Path:
-        asked, parts = PACKING.model_copy(update={"formats": (name,)}), []
-        for shard in range(PackingPlan.open(self.plan).num_shards):
-            parts.append(self.folder / f"{name}-{shard}")
-            made(PACK_SHARD, asked.shard_params(shard), parts[-1], plan=self.plan, **self.corpus.inputs)
-        out = self.folder / name
-        made(PACK, asked, out, plan=self.plan, shards=parts)
-        return out
 
     def new_folder(self) -> Path:
         self.scratch += 1

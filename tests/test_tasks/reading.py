@@ -37,7 +37,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def written(kind: str, texts: Sequence[str], *, delimiter: str = "<|end|>", **how: Any) -> bytes:
+def written(kind: str, texts: Sequence[Any], *, delimiter: str = "<|end|>", **how: Any) -> bytes:
     """Texts in a format, with ids that count where it has more than texts; `stream` is an Arrow stream.
 
     `how` says how Parquet and Arrow are written: `text_type`, `compression`, and `rows` of a group.
@@ -53,7 +53,7 @@ def written(kind: str, texts: Sequence[str], *, delimiter: str = "<|end|>", **ho
     return (delimiter if kind == "delimited" else "\n").join(texts).encode()
 
 
-def _columnar(kind: str, texts: Sequence[str], text_type: Any = None, compression: Any = None, rows: int = 2):
+def _columnar(kind: str, texts: Sequence[Any], text_type: Any = None, compression: Any = None, rows: int = 2):
     out, column = io.BytesIO(), pa.array(texts, pa.string())
     table = pa.table({"text": column.cast(text_type or pa.string()), "id": range(len(texts))})
     if kind == "parquet":
@@ -139,3 +139,9 @@ def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[b
         for batch in read_shard(shard, made.roots, batch_bytes=batch_bytes)
     ]
     return [text for batch in batches for text in batch.documents()]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """The content of every file below a folder, by its path there."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

@@ -112,6 +112,7 @@ def with_list(file, column, row, change):
         ("seq_lengths", lambda old: [0, *old], "length of piece number 0 is 0, and must be"),
         ("seq_lengths", lambda old: [*old, 1], "tokens of sequence number 0 is 17, and must be"),
         ("document_starts", lambda old: [*old, 0, 0], "lengths without a start of sequence number 0"),
+        ("document_starts", lambda old: [], "lengths without a start of sequence number 0"),
         ("input_ids", lambda old: old[:-1], "tokens of sequence number 0 is 15, and must be"),
     ],
 )

@@ -17,7 +17,6 @@ from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.text.documents import (
     DocumentBatch,
-    documents_of,
     file_batch,
     is_utf8,
     without_invalid_utf8,
@@ -158,7 +157,7 @@ def test_documents_that_are_not_utf8_are_moved_to_the_bad_ones(texts: list[bytes
     piece = without_invalid_utf8(file_batch(texts, np.arange(len(texts))))
 
     assert [bad.row for bad in piece.bad] == [row for row, text in enumerate(texts) if not valid(text)]
-    assert documents_of(piece.data, piece.offsets) == [text for text in texts if valid(text)]
+    assert piece.documents() == [text for text in texts if valid(text)]
     assert is_utf8(piece.data, piece.offsets)
 
 

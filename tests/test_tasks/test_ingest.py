@@ -5,23 +5,18 @@ import json
 import random
 import shutil
 import tarfile
-import threading
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, documents, ingested, written
+from tests.test_tasks.reading import COMPRESSORS, documents, files_in, ingested, written
 from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
@@ -38,25 +33,6 @@ def test_every_format_in_every_compression(tmp_path: Path, file_format: str, com
     assert batch.ids.to_pylist() == ["0", "1", "2", "3", "4"]
     # Golden: the same documents are the same shard, however they lie on the disk.
     assert shard.digest == "91359e881ef9b72833177b1d27ef8463e2e6e18195118ba18542fc8a3009e438"
-
-
-@pytest.mark.parametrize("compression", COMPRESSORS)
-def test_text_formats_in_every_compression(tmp_path: Path, compression: str) -> None:
-    whole = b"one\ntwo\n--\nthree\n"
-    (tmp_path / f"a.txt{compression}").write_bytes(COMPRESSORS[compression](whole))
-    how = {
-        "whole": {},
-        "lines": {"format": "lines"},
-        "parts": {"format": "delimited", "delimiter": "--\n"},
-        "prose": {"format": "prose"},
-    }
-
-    made = ingested(tmp_path, {name: {"files": ["a.txt*"], **options} for name, options in how.items()})
-
-    assert documents(made, "whole") == documents(made, "prose") == [whole]
-    assert documents(made, "lines") == [b"one", b"two", b"--", b"three"]
-    assert documents(made, "parts") == [b"one\ntwo\n", b"three\n"]
-    assert made.corpus.sources == ["lines", "parts", "prose", "whole"]
 
 
 def test_a_tiny_corpus_by_hand(tmp_path: Path) -> None:
@@ -101,32 +77,33 @@ def test_a_tiny_corpus_by_hand(tmp_path: Path) -> None:
 
 OK = b'{"text": "ok"}\n'
 CUT = COMPRESSORS[".gz"](b"ok\n" * 50_000) + COMPRESSORS[".gz"](b"ok\n")[:-4]
-BAD = {
-    "broken_json": ("a.jsonl", OK + b'{"text": "unfini\n', 1, "or element must be one JSON value"),
-    "not_an_object": ("a.jsonl", OK + b'["list"]\n', 1, "every line must be a JSON object"),
-    "missing_column": ("a.jsonl", OK + b'{"body": "x"}\n', 1, "must have the text column"),
-    "null_text": ("a.jsonl", OK + b'{"text": null}\n', 1, "must not be null"),
-    "not_text": ("a.jsonl", OK + b'{"text": 5}\n', 1, "must be a string"),
-    "invalid_utf8": ("a.txt", b"ok\nca\xe9\n", 1, "must be valid UTF-8"),
-    "broken_csv": ("a.csv", b'id,text\n1,ok\n2,"open\n', 1, "as many fields"),
-    "syntax_error": ("a.py", b"def (:\n", 0, "must parse"),
-    "truncated_archive": ("a.txt.gz", CUT, 50_000, "must be complete"),
-    "broken_archive": ("a.txt.xz", b"\xfd7zXZ\0 not at all", 0, "must decompress"),
-    "broken_file": ("a.parquet", b"PAR1 and no more", 0, "must be readable to its end"),
-}
-FORMATS = {"a.txt": "lines", "a.txt.gz": "lines", "a.txt.xz": "lines", "a.py": "prose"}
+BAD = [
+    ("broken_json", "a.jsonl", OK + b'{"text": "unfini\n', 1, "or element must be one JSON value"),
+    ("not_an_object", "a.jsonl", OK + b'["list"]\n', 1, "every line must be a JSON object"),
+    ("missing_column", "a.jsonl", OK + b'{"body": "x"}\n', 1, "must have the text column"),
+    ("null_text", "a.jsonl", OK + b'{"text": null}\n', 1, "must not be null"),
+    ("not_text", "a.jsonl", OK + b'{"text": 5}\n', 1, "must be a string"),
+    ("invalid_utf8", "a.txt", b"ok\nca\xe9\n", 1, "must be valid UTF-8"),
+    ("broken_csv", "a.csv", b'id,text\n1,ok\n2,"open\n', 1, "as many fields"),
+    ("syntax_error", "a.py", b"def (:\n", 0, "must parse"),
+    ("truncated_archive", "a.txt.gz", CUT, 50_000, "must be complete"),
+    ("truncated_archive", "a.txt.zst", b"", 0, "is empty"),
+    ("broken_archive", "a.txt.xz", b"\xfd7zXZ\0 not at all", 0, "must decompress"),
+    ("broken_file", "a.parquet", b"PAR1 and no more", 0, "must be readable to its end"),
+    ("broken_file", "a.arrow", b"", 0, "is empty"),
+]
 
 
-@pytest.mark.parametrize("reason", BAD)
+@pytest.mark.parametrize(("reason", "name", "data", "row", "words"), BAD)
 def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(
-    tmp_path: Path, reason: str
+    tmp_path: Path, reason: str, name: str, data: bytes, row: int, words: str
 ) -> None:
-    name, data, row, rule = BAD[reason]
     (tmp_path / name).write_bytes(data)
-    spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto")}
-    counting = "counted from 0" if name in ("a.csv", "a.py", "a.parquet") else f"line {row + 1}"
+    chosen = "prose" if name == "a.py" else "lines" if ".txt" in name else "auto"
+    spec = {"files": ["a.*"], "format": chosen}
+    counting = f"line {row + 1}" if chosen == "lines" or name == "a.jsonl" else "counted from 0"
     message = (
-        rf"^source 'src': {name}, row {row} \({counting}\): {reason} \(.*{rule}.*on_error = 'quarantine'$"
+        rf"^source 'src': {name}, row {row} \({counting}\): {reason} \(.*{words}.*on_error = 'quarantine'$"
     )
     with pytest.raises(DocumentError, match=message):
         ingested(tmp_path, {"src": spec}, out="failed")
@@ -137,6 +114,7 @@ def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(
     assert documents(made, "src") == [b"ok"] * row
     (bad,) = made.corpus.table("quarantine").to_pylist()
     assert (bad["source"], bad["file"], bad["row"], bad["reason"]) == ("src", name, row, reason)
+    assert made.corpus.source_stats("src").num_files_without_documents == 0
     (account,) = made.outcome.accounts
     assert account.balanced
     assert account.became == {"kept": row, f"quarantined:{reason}": 1}
@@ -288,9 +266,9 @@ def test_the_same_bytes_for_any_number_of_workers_and_in_any_place(tmp_path: Pat
     sources = large_corpus(here)
     shutil.copytree(here, there)
 
-    first = content(ingested(here, sources, out="one", workers=1).corpus.path)
-    again = content(ingested(here, sources, out="many", workers=7).corpus.path)
-    moved = content(ingested(there, sources, workers=3).corpus.path)
+    first = files_in(ingested(here, sources, out="one", workers=1).corpus.path)
+    again = files_in(ingested(here, sources, out="many", workers=7).corpus.path)
+    moved = files_in(ingested(there, sources, workers=3).corpus.path)
 
     assert first == again == moved
     assert not [name for name, data in first.items() if str(tmp_path).encode() in data]
@@ -324,41 +302,3 @@ def test_a_file_that_changes_between_finding_and_reading_is_noticed(tmp_path: Pa
 
     with pytest.raises(SourceError, match=r"a\.txt changed while it was read; run again"):
         run(params, out=tmp_path / "again", files=[file.value for file in made.files])
-
-
-def test_no_thread_is_left_when_it_fails(tmp_path: Path) -> None:
-    for number in range(30):
-        (tmp_path / f"{number}.txt").write_bytes(b"\xff")
-
-    with pytest.raises(DocumentError):
-        ingested(tmp_path, {"s": {"files": ["*.txt"]}}, workers=4)
-
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ingest")]
-
-
-@pytest.mark.parametrize("name", ["b.txt.gz", "b.txt.zst", "b.parquet", "b.arrow"])
-def test_an_empty_file_that_its_format_does_not_allow_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / "a.txt").write_bytes(b"good")
-    (tmp_path / name).touch()
-
-    with pytest.raises(DocumentError, match=f"source 's': {name}.* is empty"):
-        ingested(tmp_path, {"s": {"files": ["?.*"]}}, out="failed")
-    made = ingested(tmp_path, {"s": {"files": ["?.*"], "on_error": "quarantine"}})
-
-    assert documents(made, "s") == [b"good"]
-    assert [bad["file"] for bad in made.corpus.table("quarantine").to_pylist()] == [name]
-
-
-def test_a_source_of_empty_files_fails_or_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"")
-    (tmp_path / "b.jsonl").write_bytes(b"\n\n")
-
-    with pytest.raises(SourceError, match=r"^source 's': its 2 files hold no document; "):
-        ingested(tmp_path, {"s": {"files": ["*.jsonl"]}}, out="failed")
-    made = ingested(tmp_path, {"s": {"files": ["*.jsonl"], "on_error": "quarantine"}})
-
-    assert made.corpus.shards("s") == []
-    assert made.outcome.metrics["num_files_without_documents"] == 2
-    assert [record.getMessage() for record in caplog.records] == ["source 's': its 2 files hold no document"]

@@ -3,8 +3,6 @@
 import json
 import pickle
 import re
-import typing
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -14,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.reading import files_in
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
@@ -115,8 +114,8 @@ def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkey
     _, _, whole = packed(tmp_path / "whole", **common)
     monkeypatch.setattr("tokmill.tasks.packing.write._BLOCK_TOKENS", 48)
     _, _, cut = packed(tmp_path / "cut", **common)
-    assert {name: data for name, data in files(whole).items() if "pieces" not in name} == {
-        name: data for name, data in files(cut).items() if "pieces" not in name
+    assert {name: data for name, data in files_in(whole).items() if "pieces" not in name} == {
+        name: data for name, data in files_in(cut).items() if "pieces" not in name
     }
     pieces = "__pieces__/pieces-00000.parquet"
     assert pq.read_table(whole / pieces) == pq.read_table(cut / pieces)
@@ -163,15 +162,6 @@ def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, ti
         joined[len(joined)]
 
 
-@pytest.mark.parametrize("length", [4, 12, 0, -8])
-def test_other_lengths_are_refused(tmp_path, length):
-    _, _, path = packed(tmp_path, sequence_length=8)
-    with pytest.raises(
-        PackingError, match=f"sequence_length={length} must be a multiple of the packing's own 8"
-    ):
-        PackedReader.open(path).at_length(length)
-
-
 @pytest.mark.parametrize("formats", SELECTIONS)
 def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tmp_path, formats):
     params = {"mixing": {}, "sequence_length": 8, "strategy": "greedy", "formats": formats}
@@ -185,20 +175,18 @@ def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tm
         assert sequence.labels[counted].tolist() == sequence.input_ids[counted].tolist()
 
 
-def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):
+def test_indices_count_from_the_end_too_and_padding_is_the_end_token_unless_said_otherwise(tmp_path):
     for pad_id, expected in ((None, 7), (9, 9)):
         folder = tmp_path / str(expected)
         _, _, path = packed(folder, {"a": [numbered([9])]}, mixing={}, sequence_length=8, pad_id=pad_id)
-        assert PackedReader.open(path)[1].input_ids.tolist() == [7] + [expected] * 7
-
-
-def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8, sequences_per_shard=3)
-    reader = PackedReader.open(path)
-    assert reader[-1].input_ids.tolist() == reader[len(reader) - 1].input_ids.tolist()
-    for index in (len(reader), -len(reader) - 1):
-        with pytest.raises(IndexError, match=f"the artifact has {len(reader)} sequences"):
+        reader = PackedReader.open(path)
+        assert reader[1].input_ids.tolist() == reader[-1].input_ids.tolist() == [7] + [expected] * 7
+    for index in (2, -3):
+        with pytest.raises(IndexError, match="the artifact has 2 sequences"):
             reader[index]
+    for length in (4, 12, 0, -8):
+        with pytest.raises(PackingError, match=f"sequence_length={length} must be a multiple of .* own 8"):
+            reader.at_length(length)
 
 
 ONE = {"a": [numbered([20, 20])]}
@@ -268,15 +256,6 @@ def test_a_broken_file_is_named(tmp_path, kind, content):
         PackedReader.open(path)[0]
 
 
-def test_every_format_has_a_place_in_the_order_and_files_of_its_own():
-    assert sorted(known.name for known in FORMATS) == sorted(typing.get_args(PackedFormat))
-    assert sorted(known.hub_order for known in FORMATS) == list(range(len(FORMATS)))
-    own = [name for known in FORMATS for name in known.names]
-    assert len(own) == len(set(own))
-    for known in FORMATS:
-        assert known.paths(Path("folder"), 3)[0].match(known.pattern)
-
-
 COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}
 
 
@@ -287,14 +266,6 @@ def exported(packed, formats, folder):
         made(EXPORT_SHARD, ExportShardParams(index=entry.index, formats=formats), shards[-1], packed=packed)
     out = folder / "exported"
     return made(EXPORT, ExportParams(formats=formats), out, packed=packed, shards=shards), out
-
-
-def files(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +286,7 @@ def pack(tmp_path_factory):
 def test_every_format_becomes_every_other(tmp_path, pack, name):
     outcome, out = exported(pack((name,)), ALL_FORMATS, tmp_path)
     assert outcome.metrics["formats"] == ", ".join(ALL_FORMATS)
-    assert files(out) == files(pack(ALL_FORMATS))
+    assert files_in(out) == files_in(pack(ALL_FORMATS))
 
 
 def test_the_manifest_lists_the_new_formats_alone(tmp_path, pack):
@@ -329,10 +300,3 @@ def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypat
     monkeypatch.setattr("tokmill.tasks.formats.packed.mds._MOST_BYTES", 300)
     with pytest.raises(PackingError, match=r"which must be at most 300 .* lower sequences_per_shard"):
         exported(pack(("memmap",)), ("mds",), tmp_path)
-
-
-def test_a_table_of_pieces_that_is_gone_is_named(tmp_path, pack):
-    packed = pack(("npy",))
-    (packed / "__pieces__" / "pieces-00000.parquet").unlink()
-    with pytest.raises(StoreError, match=r"pieces-00000\.parquet"):
-        exported(packed, ("memmap",), tmp_path)

@@ -61,15 +61,6 @@ def test_block_ranges_equal_the_table(batch, block_size):
             assert part.tolist() == np.flatnonzero(seen.any(axis=1) & ~seen.all(axis=1)).tolist()
 
 
-def test_block_ranges_by_hand():
-    # Blocks of 2 over |dddd ee ..|: dd sees itself in part, the next dd the first in full.
-    ranges = block_ranges([np.array([0, 4, 6])], 8, 2)
-    assert ranges.kv_num_blocks.tolist() == [[[1, 1, 1, 1]]]
-    assert ranges.kv_indices[0, 0, :, 0].tolist() == [0, 1, 2, 3]
-    assert ranges.full_kv_num_blocks.tolist() == [[[0, 1, 0, 0]]]
-    assert ranges.full_kv_indices[0, 0, 1, 0] == 0
-
-
 @given(batches())
 def test_a_batch_laid_end_to_end_attends_as_the_table_says(batch):
     size, rows = batch

@@ -21,32 +21,16 @@ from tokmill.tasks.formats.text.sources import ReadOptions
 def test_documents_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(
-        b'\xef\xbb\xbfid,text\r\n1,plain\r\n2,"two\nlines, and a ""quote"""\r\n\r\n3,\r\n,"caf\xc3\xa9"'
+        b'\xef\xbb\xbfid,text\r\n1,plain\r\n2,"two\nlines, and a ""quote"""\r\n\r\n3,\r\n'
+        b'1,2,3\r\n1\r\n1,\xff\r\n,"caf\xc3\xa9"'
     )
 
     found = read(path, id_column="id")
 
     texts = [b"plain", b'two\nlines, and a "quote"', b"", "café".encode()]
-    assert found.documents == list(enumerate(texts))
+    assert found.documents == list(zip((0, 1, 2, 6), texts, strict=True))
+    assert found.bad == [(3, "broken_csv"), (4, "broken_csv"), (5, "invalid_utf8")]
     assert found.ids == ["1", "2", "3", ""]
-
-
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        (b"1,2,3", "broken_csv"),
-        (b"1", "broken_csv"),
-        (b'1,"a"b', "broken_csv"),
-        (b"1,\xff", "invalid_utf8"),
-    ],
-)
-def test_a_bad_row_is_reported_and_the_others_are_kept(tmp_path: Path, row: bytes, reason: str) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"id,text\n0,before\n" + row + b"\n2,after\n")
-
-    found = read(path)
-
-    assert (found.documents, found.bad) == ([(0, b"before"), (2, b"after")], [(1, reason)])
 
 
 @pytest.mark.parametrize(

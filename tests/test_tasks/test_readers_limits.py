@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, ingested, read, written
-from tokmill.tasks.core.errors import DocumentError, MachineError, SourceError, StoreError
+from tokmill.tasks.core.errors import DocumentError, MachineError, StoreError
 from tokmill.tasks.core.faults import broken, is_of_machine
 from tokmill.tasks.formats.files.manifests import readable
 
@@ -40,17 +39,6 @@ def test_a_document_that_is_too_long_is_bad_and_the_others_are_kept(tmp_path: Pa
         DocumentError, match=r"row 1 .*too_long \(over 1,100 bytes\): '.*xxx.*max_document_bytes"
     ):
         ingested(tmp_path, {"s": {"files": [name], "max_document_bytes": LIMIT, **options}})
-
-
-@pytest.mark.parametrize("file_format", ["lines", "jsonl"])
-def test_the_excerpt_of_a_document_that_is_too_long_does_not_depend_on_blocks(
-    tmp_path: Path, file_format: str
-) -> None:
-    (tmp_path / "a.txt").write_text("y" * 150 + "\n\n")
-    options = {"format": file_format, "max_document_bytes": 100, "on_error": "quarantine"}
-    made = ingested(tmp_path, {"s": {"files": ["a.txt"], **options}})
-    (bad,) = made.corpus.table("quarantine").to_pylist()
-    assert bad["excerpt"] == "y" * 101
 
 
 @pytest.mark.parametrize("length", [9, 10, 11])
@@ -113,20 +101,6 @@ def test_a_bomb_takes_little_memory(tmp_path: Path, codec: str, file_format: str
     kilobytes, said = done.stdout.split(" ", 1)
     assert int(kilobytes) < 40_000  # of 131,072
     assert said == f"[(0, 'too_long')] {[1] if file_format == 'lines' else []}\n"
-
-
-@pytest.mark.parametrize("column", ["text", "id"])
-def test_two_columns_of_one_name_are_refused(tmp_path: Path, column: str) -> None:
-    names = {"text": ["text", "text", "id"], "id": ["id", "text", "id"]}[column]
-    table = pa.table([["a"], ["b"], ["c"]], names=names)
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
-        writer.write_table(table)
-    (tmp_path / "a.csv").write_text(",".join(names) + "\na,b,c\n")
-
-    for name in ("a.parquet", "a.arrow", "a.csv"):
-        with pytest.raises(SourceError, match=f"{column}_column='{column}' names 2 of its columns"):
-            read(tmp_path / name, id_column="id")
 
 
 def arrow_with_offsets(path: Path, offsets: list[int], indices: list[int] | None = None) -> None:
@@ -230,11 +204,6 @@ def failing(tmp_path: Path) -> Path:
 def test_a_failing_disk_makes_no_document_bad(failing: Path, file_format: str) -> None:
     with pytest.raises(MachineError, match="Input/output error"):
         read(failing, format=file_format, on_error="quarantine")
-
-
-def test_a_failing_disk_stops_a_run_before_it_begins(tmp_path: Path, failing: Path) -> None:
-    with pytest.raises(MachineError, match=r"source 'odd': .*failing\.txt cannot be read"):
-        ingested(tmp_path, {"odd": {"files": [failing.name], "on_error": "quarantine"}})
 
 
 def test_an_artifact_on_a_failing_disk_is_not_called_broken(failing: Path) -> None:

@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.reading import read
+from tests.test_tasks.reading import Read, read
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.content import Separator, row_blocks
 from tokmill.tasks.formats.text.plain import without_indentation
@@ -20,61 +20,60 @@ from tokmill.tasks.formats.text.plain import without_indentation
 LINES = {
     b"": [],
     b"a": [b"a"],
-    b"a\n": [b"a"],
-    b"a\nb": [b"a", b"b"],
     b"a\n\nb\n": [b"a", b"", b"b"],
-    b"\n": [b""],
     b"\n\n": [b"", b""],
     b"a\r\nb\r\n": [b"a", b"b"],
     b"\r\n": [b""],
     b"a\rb\n": [b"a\rb"],  # a lone carriage return does not end a line
     b"a\r\r\n": [b"a\r"],
     b"a\r": [b"a\r"],  # nor does one at the end of the file
-    b"a\x0bb\x85\xe2\x80\xa8": None,  # 0x85 alone is not UTF-8
     "a\u2028b\u0085c\n".encode(): ["a\u2028b\u0085c".encode()],  # Unicode's other line ends are text
     b"\xef\xbb\xbfa\nb\n": [b"a", b"b"],
     b"\xef\xbb\xbf": [],
     b"\xef\xbb\xbf\n": [b""],
     b"a\n\xef\xbb\xbfb\n": [b"a", b"\xef\xbb\xbfb"],  # a mark is only dropped at the start of the file
 }
-
-
-@pytest.mark.parametrize("content", LINES)
-def test_lines(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.txt").write_bytes(content)
-
-    found = read(tmp_path / "a.txt", format="lines")
-
-    expected = LINES[content]
-    assert found.bad == ([(0, "invalid_utf8")] if expected is None else [])
-    assert found.documents == list(enumerate(expected or []))
+DELIMITED = {
+    "<|end|>": {
+        b"": [],
+        b"nothing in it": [b"nothing in it"],
+        b"<|end|><|end|>x": [b"", b"", b"x"],
+        b"one<|end|>two": [b"one", b"two"],
+        b"one<|end|>\ntwo<|end|>\n": [b"one", b"\ntwo"],
+        b"one\n<|end|>\n\ntwo\n<|end|>\r\n<|end|>\n": [b"one\n", b"\ntwo\n", b""],
+    },
+    "\n\n": {
+        b"one\r\n\r\ntwo\r\nthree\n\nfour\r\n\r\n": [b"one", b"two\r\nthree", b"four"],
+        b"one\n\ntwo\n\n\n": [b"one", b"two", b"\n"],
+        b"a\n\n\nb\n\nc": [b"a", b"\nb", b"c"],  # from the left, without overlap
+    },
+    "\n---\n": {b"one\r\n---\r\ntwo\n---\n": [b"one", b"two"]},
+    "\n---": {b"one\n---\ntwo\n---\n": [b"one", b"two"]},
+    "¶": {
+        "a¶b¶".encode(): [b"a", b"b"],
+        "aµb¶".encode(): ["aµb".encode()],  # shares a byte with the delimiter
+    },
+    "aa": {b"aaaaa": [b"", b"", b"a"]},
+}
 
 
 @pytest.mark.parametrize(
-    ("content", "delimiter", "expected"),
+    ("content", "expected", "options"),
     [
-        (b"one<|end|>two", "<|end|>", [b"one", b"two"]),
-        (b"one<|end|>two<|end|>", "<|end|>", [b"one", b"two"]),
-        (b"one<|end|>\ntwo<|end|>\n", "<|end|>", [b"one", b"\ntwo"]),
-        (b"one\n<|end|>\n\ntwo\n<|end|>\r\n<|end|>\n", "<|end|>", [b"one\n", b"\ntwo\n", b""]),
-        (b"one\r\n\r\ntwo\r\nthree\n\nfour\r\n\r\n", "\n\n", [b"one", b"two\r\nthree", b"four"]),
-        (b"one\n\ntwo\n\n\n", "\n\n", [b"one", b"two", b"\n"]),
-        (b"one\r\n---\r\ntwo\n---\n", "\n---\n", [b"one", b"two"]),
-        (b"one\n---\ntwo\n---\n", "\n---", [b"one", b"two"]),
-        (b"<|end|><|end|>x", "<|end|>", [b"", b"", b"x"]),
-        (b"nothing in it", "<|end|>", [b"nothing in it"]),
-        (b"", "<|end|>", []),
-        (b"a\n\n\nb\n\nc", "\n\n", [b"a", b"\nb", b"c"]),  # from the left, without overlap
-        ("a¶b¶".encode(), "¶", [b"a", b"b"]),
-        ("aµb¶".encode(), "¶", ["aµb".encode()]),  # shares a byte with the delimiter
-        (b"aaaaa", "aa", [b"", b"", b"a"]),
+        *((content, expected, {"format": "lines"}) for content, expected in LINES.items()),
+        *(
+            (content, expected, {"format": "delimited", "delimiter": delimiter})
+            for delimiter, cases in DELIMITED.items()
+            for content, expected in cases.items()
+        ),
     ],
 )
-def test_delimited(tmp_path: Path, content: bytes, delimiter: str, expected: list[bytes]) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(content)
+def test_lines_and_delimited_documents_by_hand(
+    tmp_path: Path, content: bytes, expected: list[bytes], options: dict[str, str]
+) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
 
-    assert read(path, format="delimited", delimiter=delimiter).documents == list(enumerate(expected))
+    assert read(tmp_path / "a.txt", **options) == Read([*enumerate(expected)], [], [])
 
 
 @pytest.mark.parametrize(
@@ -133,18 +132,6 @@ def test_records_of_any_length_under_any_limit(
         text if len(text) <= limit else None for text in expected
     ]
     assert all(text.startswith(part) for text, part in zip(expected, found, strict=True))
-
-
-@given(st.text(alphabet="ab \r\n\u00e9\u2028", max_size=60))
-def test_lines_joined_again_are_the_file(scratch: Path, text: str) -> None:
-    path = scratch / "a.txt"
-    path.write_bytes(text.encode())
-    assume("\n" in text or "\r" not in text.rstrip("\r"))
-    lines = text.split("\n")
-    ended, last = lines[:-1], lines[-1:]
-    expected = [line.removesuffix("\r") for line in ended] + [line for line in last if line]
-
-    assert read(path, format="lines").texts == [line.encode() for line in expected]
 
 
 @given(
@@ -212,48 +199,26 @@ PROSE += ["A thing.\n\nIndented as\nthe class is.", "Act.", "Inner.", "Wait.", "
 PROSE += ["In a handler.", "In a case."]
 
 
-def test_documents_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(MODULE)
-
-    assert [text.decode() for text in read(tmp_path / "a.py", format="prose").texts] == PROSE
-
-
-@pytest.mark.skipif(sys.version_info < (3, 13), reason="earlier Pythons strip more than spaces")
-@given(st.text(alphabet=" \n\ta\u00a0\x0c"))
-def test_indentation_is_removed_as_python_does(docstring: str) -> None:
-    assert without_indentation(docstring) == inspect.cleandoc(docstring)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        *(b"def broken(:\n", b"x = 1\0\n", b"# coding: nothing-of-that-name\n", b"(" * 5000, b"\xff = 1\n"),
-        b"x = " + b"-" * 100_000 + b"1\n",
-    ],
-    ids=["syntax", "null", "coding", "deep", "bytes", "deeper"],
-)
-def test_a_file_that_does_not_parse_is_one_bad_document(tmp_path: Path, source: bytes) -> None:
-    (tmp_path / "a.py").write_bytes(source)
-
-    found = read(tmp_path / "a.py", format="prose", on_error="quarantine")
-
-    assert (found.documents, found.bad) == ([], [(0, "syntax_error")])
+BAD = [(0, "syntax_error")]
 
 
 @pytest.mark.parametrize(
     ("name", "source", "texts", "bad"),
     [
-        (
-            "a.py",
-            b'"""Fine."""\ndef f():\n    "\\ud800"\ndef g():\n    "Good."\n',
-            {0: b"Fine.", 2: b"Good."},
-            [(1, "invalid_utf8")],
-        ),
+        ("a.py", MODULE.encode(), dict(enumerate(map(str.encode, PROSE))), []),
         ("a.py", b'# -*- coding: latin-1 -*-\n"""Caf\xe9."""\n', {0: "Café.".encode()}, []),
-        *((name, b"All of\r\nit.\n", {0: b"All of\r\nit.\n"}, []) for name in ("LICENSE", "a.txt", "a.md")),
+        (
+            *("a.py", b'"""Fine."""\ndef f():\n    "\\ud800"\ndef g():\n    "Good."\n'),
+            *({0: b"Fine.", 2: b"Good."}, [(1, "invalid_utf8")]),
+        ),
+        *(("a.py", source, {}, BAD) for source in (b"def broken(:\n", b"x = 1\0\n", b"\xff = 1\n")),
+        ("a.py", b"# coding: nothing-of-that-name\n", {}, BAD),
+        *(("a.py", source, {}, BAD) for source in (b"(" * 5000, b"x = " + b"-" * 100_000 + b"1\n")),
+        *((name, b"All of\r\nit.\n", {0: b"All of\r\nit.\n"}, []) for name in ("LICENSE", "a.md")),
     ],
+    ids=range(11),
 )
-def test_prose_of_other_encodings_and_files(
+def test_prose_by_hand(
     tmp_path: Path, name: str, source: bytes, texts: dict[int, bytes], bad: list[tuple[int, str]]
 ) -> None:
     (tmp_path / name).write_bytes(source)
@@ -261,6 +226,12 @@ def test_prose_of_other_encodings_and_files(
     found = read(tmp_path / name, format="prose")
 
     assert (dict(found.documents), found.bad) == (texts, bad)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="earlier Pythons strip more than spaces")
+@given(st.text(alphabet=" \n\ta\u00a0\x0c"))
+def test_indentation_is_removed_as_python_does(docstring: str) -> None:
+    assert without_indentation(docstring) == inspect.cleandoc(docstring)
 
 
 def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from tokmill.tasks.store.digest import FileDigests
 
 pytestmark = pytest.mark.objects
 
-NAMES = ["a", "b", ".c", "a.txt", "b-", "ab", "_x.txt", "b~"]
-KEYS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+NAMES = ["a", "b", ".c", "a.txt", "b-", "ab", "_x.txt", "_temporary", "b.txt~"]
 ANY_FIXTURE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -27,11 +26,11 @@ class _NoDigests:
         return hashlib.sha256(str(file).encode()).hexdigest()
 
 
-def put(bucket: Bucket, folder: Path, *keys: str, prefix: str = "") -> None:
+def put(bucket: Bucket, folder: Path, *keys: str) -> None:
     """Write the same files into a bucket and into a folder."""
     for key in keys:
-        bucket.put(prefix + key, key.encode())
-        path = folder / (prefix + key)
+        bucket.put(key, key.encode())
+        path = folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(key.encode())
 
@@ -76,32 +75,19 @@ def test_marks_of_folders_are_no_files(bucket: Bucket) -> None:
     assert names(bucket.url, "web/*") == ["empty.txt"]
 
 
-ODD = [
-    "a b.txt",
-    "ü/é.txt",
-    "50%.txt",
-    "a%20b.txt",
-    "a+b.txt",
-    "#1.txt",
-    "'q\".txt",
-    "a//b.txt",
-    "&=;.txt",
-    "~x.txt",
-]
+ODD = ["a b.txt", "ü/é.txt", "50%.txt", "a%20b.txt", "a+b.txt", "#1.txt", "'q\".txt", "a//b.txt", "&=;.txt"]
+ODD += ["~x.txt", "what?.txt", "[1]*.txt", f"{'long' * 200}.txt"]
 
 
 def test_odd_keys_are_found_and_read(bucket: Bucket, tmp_path: Path) -> None:
-    for key in [*ODD, "what?.txt", "[1]*.txt", f"{'long' * 200}.txt"]:
+    for key in ODD:
         bucket.put(f"odd/{key}", key.encode())
 
     spec = SourceSpec(files=[f"{bucket.url}/odd/**"], format="text")
     found, _ = resolve_files(spec, Path("/"), FileDigests(tmp_path), source="s")
 
     digests = {one.value["name"]: one.value["digest"] for one in found}
-    assert digests == {
-        key: hashlib.blake2b(key.encode(), digest_size=32).hexdigest()
-        for key in [*ODD, "what?.txt", "[1]*.txt", f"{'long' * 200}.txt"]
-    }
+    assert digests == {key: hashlib.blake2b(key.encode(), digest_size=32).hexdigest() for key in ODD}
     assert names(bucket.url, "odd/[[]1][*].txt") == ["[1]*.txt"]
 
 
@@ -110,7 +96,7 @@ def test_odd_keys_are_found_and_read(bucket: Bucket, tmp_path: Path) -> None:
         st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join), min_size=1, max_size=6
     ),
     pattern=st.lists(
-        st.sampled_from(["*", "**", "a", "?", "[!a]*", ".*", "*.txt"]), min_size=1, max_size=4
+        st.sampled_from(["*", "**", "a", "?", "[!b]*", ".*", "*.txt"]), min_size=1, max_size=4
     ).map("/".join),
     hidden=st.sampled_from(["skip", "include"]),
 )
@@ -127,7 +113,7 @@ def test_any_pattern_matches_what_it_matches_in_a_folder(
         try:
             return names(base, pattern, hidden=hidden)
         except SourceError as error:
-            return "is a folder" if "is a folder" in str(error) else "matches no file"
+            return "is a folder" if "is a folder" in str(error) else "matches nothing"
 
     assert found(other.url) == found(str(folder))
 
@@ -137,7 +123,6 @@ def test_any_pattern_matches_what_it_matches_in_a_folder(
     [
         ("web/*.parquet", r"matches no file \(.*/web holds a.txt\)"),
         ("none/*.txt", r"matches no file \(.*/none is empty\)"),
-        ("web/b.txt", r"matches no file \(.*/web holds a.txt\)"),
         ("web", r"/web' is a folder; name the files in it, e\.g\. .*/web/\*\*/\*\.txt"),
         ("", "names no object"),
     ],

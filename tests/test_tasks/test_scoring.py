@@ -43,37 +43,32 @@ END = 256
 
 def noise(folder, *texts, end_id=None):
     """The noise of texts encoded as bytes: one list per measure."""
-    documents = [of_bytes().encode(text) if isinstance(text, str) else text for text in texts]
+    vocab = of_bytes().vocab
+    documents = [text.encode() if isinstance(text, str) else text for text in texts]
+    documents = [
+        [vocab[bytes([byte])] for byte in one] if isinstance(one, bytes) else one for one in documents
+    ]
     folder.mkdir(exist_ok=True)
     write_documents(folder, documents, of_bytes().vocab_size)
     found = noise_of(of_bytes(), EncodedShard.open(folder), end_id)
     return {name: values.tolist() for name, values in found.items()}
 
 
-def test_symbols_are_characters_other_than_letters_marks_and_spaces(tmp_path):
-    found = noise(tmp_path, "ab, c!", "été\u0301\n", "1+1=2", "日本。", "")
-    assert found["symbols"] == pytest.approx([2 / 6, 0, 1, 1 / 3, 0])
-
-
-def test_decoding_errors_are_characters_that_do_not_belong_in_text(tmp_path):
-    cut = [
-        *of_bytes().encode("abc"),
-        *of_bytes().encode("é")[:1],
-    ]  # half a character: three letters and one error
-    found = noise(tmp_path, "a\tb\r\n", "a\x00\x9fb", "\ufffd\ufffda", "\ue000", cut)
-    assert found["decoding_errors"] == pytest.approx([0, 2 / 4, 2 / 3, 1, 1 / 4])
-
-
-def test_repetition_counts_trigrams_that_occurred_before(tmp_path):
-    # aaaaa: aaa, aaa, aaa; abcabc: abc bca cab abc; ab: none
-    found = noise(tmp_path, "aaaaa", "abcabc", "abcdef", "ab")
-    assert found["repetition"] == pytest.approx([2 / 3, 1 / 4, 0, 0])
-
-
-def test_compression_by_hand(tmp_path):
-    # abcd, then one match for the rest: 4 × 2 bits + 24 bits, of 16 × 8 bits. abcdefgh: 8 × 3 bits of 64.
-    found = noise(tmp_path, "abcd" * 4, "abcdefgh", "aaaa")
-    assert found["compression"] == pytest.approx([(8 + 24) / 128, 24 / 64, 0])
+@pytest.mark.parametrize(
+    ("measure", "texts", "expected"),
+    [
+        ("symbols", ["ab, c!", "été\u0301\n", "1+1=2", "日本。", ""], [2 / 6, 0, 1, 1 / 3, 0]),
+        # the last is half a character: three letters and one error
+        ("decoding_errors", ["a\tb\r\n", "a\x00\x9fb", "\ufffd\ufffda", "\ue000", b"abc\xc3"],
+         [0, 2 / 4, 2 / 3, 1, 1 / 4]),
+        # aaaaa: aaa, aaa, aaa; abcabc: abc bca cab abc; ab: none
+        ("repetition", ["aaaaa", "abcabc", "abcdef", "ab"], [2 / 3, 1 / 4, 0, 0]),
+        # abcd, then one match for the rest: 4 × 2 bits + 24 bits, of 16 × 8 bits. abcdefgh: 8 × 3 bits of 64.
+        ("compression", ["abcd" * 4, "abcdefgh", "aaaa"], [(8 + 24) / 128, 24 / 64, 0]),
+    ],
+)  # fmt: skip
+def test_noise_by_hand(tmp_path, measure, texts, expected):
+    assert noise(tmp_path, *texts)[measure] == pytest.approx(expected)
 
 
 def test_the_end_token_is_not_text(tmp_path):

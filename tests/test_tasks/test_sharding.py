@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.hostile_names import HOSTILE
@@ -106,19 +106,6 @@ def test_a_changed_document_changes_only_the_shards_around_it(tmp_path: Path) ->
     # One shard has to change; if the change is at an end, one or two more, until an old end is met again.
     assert sum(changed) / len(changed) < 1.3
     assert max(changed) <= 5
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 400), st.lists(st.binary(max_size=900).map(lambda b: b.hex().encode()), max_size=3))
-def test_shards_before_a_change_stay(scratch: Path, at: int, new: list[bytes]) -> None:
-    texts, limits = numbered(range(400)), Limits(2048)
-    before = scanned(scratch, texts, limits)
-
-    after = scanned(scratch, texts[:at] + new + texts[at:], limits)
-
-    ends = [shard.segments[0].first_row + shard.segments[0].num_rows for shard in before]
-    untouched = [shard.digest for shard, end in zip(before, ends, strict=True) if end < at]
-    assert [shard.digest for shard in after[: len(untouched)]] == untouched
 
 
 def grouped(files: dict[str, bytes], limits: Limits) -> list[DraftedShard]:

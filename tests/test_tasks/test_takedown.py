@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, published
 from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
-from tokmill.tasks.embeddings.config import read_json
+from tokmill.tasks.embeddings.resize import read_json
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.manifest import PackedFormat, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader

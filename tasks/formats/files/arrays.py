@@ -1,8 +1,7 @@
 """Arrays of numbers in files of artifacts: one-dimensional `.npy` files that grow, and columns of Parquet.
 
-A `.npy` header has the shape, which a streaming writer does not know yet. numpy pads the header so that the
-length of the first axis can grow in place. So the header is written for length 0, the values are appended,
-and the header is overwritten at the end: the file equals that of `numpy.save` for the whole array.
+numpy pads the header of a `.npy` file so that the first axis can grow in place: it is written for length 0,
+and overwritten after the values. The file equals that of `numpy.save` for the whole array.
 """
 
 import dataclasses

@@ -116,12 +116,9 @@ class PieceRows:
 
     def rows(self, row: int) -> list[dict[str, int]]:
         """The pieces of the shard's sequence `row`, in order."""
-        values = zip(*(self.value(name, row).tolist() for name in self.columns), strict=True)
+        part = slice(int(self.firsts[row]), int(self.firsts[row + 1]))
+        values = zip(*(column[part].tolist() for column in self.columns.values()), strict=True)
         return [dict(zip(self.columns, row_values, strict=True)) for row_values in values]
-
-    def value(self, name: str, row: int) -> NDArray[Any]:
-        """The values of column `name` for the pieces of the shard's sequence `row`, in order."""
-        return self.columns[name][int(self.firsts[row]) : int(self.firsts[row + 1])]
 
 
 def pieces_file(path: Path, index: int) -> Path:

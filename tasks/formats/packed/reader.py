@@ -11,7 +11,7 @@ and `IGNORED_LABEL` elsewhere. Neither is shifted: what a model says at i is com
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -164,9 +164,6 @@ class PackedReader:
         return PieceRows.open(self._path, self.manifest.shards[position].index, self.manifest)
 
 
-_EDGE = ("source", "shard", "document", "epoch", "document_start", "fim")
-
-
 class JoinedReader:
     """A packing at a multiple of its length: sequences of 2,048 tokens as sequences of 4,096 or 8,192.
 
@@ -192,8 +189,6 @@ class JoinedReader:
         self.sequence_length = sequence_length
         self._reader = reader
         self._times = sequence_length // own
-        self._goes_on = lru_cache(maxsize=None)(self._find_going_on)
-        self._edges = lru_cache(maxsize=2)(self._find_edges)  # of a shard and of the one before
 
     def __len__(self) -> int:
         return (len(self._reader) + self._times - 1) // self._times
@@ -206,15 +201,21 @@ class JoinedReader:
         first, manifest = wanted * self._times, self._reader.manifest
         tokens = np.full(self.sequence_length, manifest.pad_id, dtype=np.dtype(manifest.dtype))
         bounds, starts, used = [np.zeros(1, dtype=np.int64)], [], 0
+        before: list[Piece] = []
         for number in range(first, min(first + self._times, len(self._reader))):
-            part, goes_on = self._part(number)
-            goes_on &= number > first
+            part, pieces = self._reader[number], self._reader.provenance(number)
+            if len(part.cu_seqlens) - 1 != len(pieces):
+                raise StoreError(
+                    f"packed: sequence {number} has {len(part.cu_seqlens) - 1} pieces, and {len(pieces)} in "
+                    "the table of pieces; verify the artifact"
+                )
+            goes_on, before = _goes_on(before, pieces), pieces
             tokens[used : used + part.num_tokens] = part.input_ids[: part.num_tokens]
             if goes_on:
                 bounds[-1] = bounds[-1][:-1]
             bounds.append(part.cu_seqlens[1:].astype(np.int64) + used)
             if part.document_starts is not None:
-                starts.append(part.document_starts[int(goes_on) :])
+                starts.append(part.document_starts[goes_on:])
             used += part.num_tokens
         known = np.concatenate(starts) if len(starts) == len(bounds) - 1 else None
         return Sequence(tokens, np.concatenate(bounds).astype(np.int32), known)
@@ -222,42 +223,11 @@ class JoinedReader:
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))
 
-    def _part(self, number: int) -> tuple[Sequence, bool]:
-        """A sequence of the packing, and whether it begins with the rest of a piece of the one before."""
-        part = self._reader[number]
-        shard, row = self._reader.place(number)
-        firsts = self._reader.piece_rows(shard).firsts
-        if len(part.cu_seqlens) - 1 != firsts[row + 1] - firsts[row]:
-            raise StoreError(
-                f"packed: sequence {number} has {len(part.cu_seqlens) - 1} pieces, and "
-                f"{firsts[row + 1] - firsts[row]} in the table of pieces; verify the artifact"
-            )
-        return part, bool(self._goes_on(shard)[row])
 
-    def _find_going_on(self, shard: int) -> NDArray[np.bool_]:
-        """For every sequence of a shard whether it begins with the rest of a piece: bool [rows].
-
-        A takedown may leave a sequence without pieces: it neither continues another nor is continued.
-        """
-        firsts = self._reader.piece_rows(shard).firsts
-        begins, ends = self._edges(shard)
-        before = self._edges(shard - 1)[1][:, -1:] if shard else np.full((len(_EDGE), 1), -1)
-        same = np.all(begins == np.hstack([before, ends[:, :-1]]), axis=0)
-        found: NDArray[np.bool_] = same & (firsts[1:] > firsts[:-1]) & (begins[-1] == 0)
-        return found
-
-    def _find_edges(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The begin and the end of each sequence of a shard in its documents: two int64 [6, rows].
-
-        The rows of values are those of `_EDGE`, -1 for a sequence without pieces; an end's `document_start`
-        is where the next piece would start.
-        """
-        rows = self._reader.piece_rows(shard)
-        pieces = np.stack([rows.columns[name].astype(np.int64) for name in _EDGE])
-        after = pieces.copy()
-        after[_EDGE.index("document_start")] += rows.columns["length"]
-        firsts, empty = rows.firsts, rows.firsts[1:] == rows.firsts[:-1]
-        begins, ends = np.full((2, len(_EDGE), len(empty)), -1, dtype=np.int64)
-        begins[:, ~empty] = pieces[:, firsts[:-1][~empty]]
-        ends[:, ~empty] = after[:, firsts[1:][~empty] - 1]
-        return begins, ends
+def _goes_on(before: list[Piece], pieces: list[Piece]) -> bool:
+    """Whether a sequence begins with the rest of a piece; a takedown may leave one without pieces."""
+    if not (before and pieces) or pieces[0].fim:
+        return False
+    end = replace(before[-1], document_start=before[-1].document_start + before[-1].length)
+    names = ("source", "shard", "document", "epoch", "document_start", "fim")
+    return all(getattr(end, name) == getattr(pieces[0], name) for name in names)

@@ -1,12 +1,9 @@
-"""Compressed files, decompressed in parts of bounded size.
+"""Compressed files, decompressed in parts of bounded size, because a few bytes can decompress to gigabytes.
 
-The first bytes tell how a file is compressed, whatever its name. A file is one or more frames, one after the
-other, and each must be complete. Zero bytes after the last frame are padding.
-
-A few bytes can decompress to gigabytes. So a frame returns at most `max_length` bytes per call, and keeps the
-input that it has not processed. bz2, lzma and lz4 do so themselves. zlib returns unprocessed input to the
-caller. zstandard always decompresses all of its input, so it gets only a few blocks at a time: a block holds
-at most 128 KiB (RFC 8878, section 3.1.1.2).
+The first bytes tell how a file is compressed, whatever its name. A file is one or more complete frames, one
+after the other, and perhaps zero bytes. A frame returns at most `max_length` bytes per call, and keeps its
+other input. zstandard always decompresses all input, so it gets a few blocks at a time, of at most 128 KiB
+each (RFC 8878, section 3.1.1.2).
 """
 
 import bz2

@@ -1,11 +1,8 @@
 """The content of a file, wherever it is and however it is written: decompressed, in UTF-8, in blocks or rows.
 
-A local file is opened as such; an object is read in ranges, ahead of the reader. In a plain file a position
-is reached by seeking; in a compressed or converted one by reading and discarding everything before it.
-
-Rows are what separators end, such as lines. Separators are found from left to right and do not overlap; one
-at the end of the file does not begin another row, and bytes after the last are a row. A row longer than a
-limit is truncated to one byte more than the limit.
+In a plain file a position is reached by seeking; in a compressed or converted one by reading all before it.
+Rows are what separators end, found from left to right without overlaps. One at the end of the file does not
+begin another row, and bytes after the last are a row. A row is truncated to one byte more than a limit.
 """
 
 import codecs

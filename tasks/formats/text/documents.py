@@ -49,7 +49,8 @@ class Texts:
 
     def documents(self) -> list[bytes]:
         """Return each document as bytes (for tests and small samples, not for hot paths)."""
-        return documents_of(self.data, self.offsets)
+        raw = self.data.tobytes()
+        return [raw[start:stop] for start, stop in pairwise(self.offsets.tolist())]
 
     def cut(self, start: int, stop: int) -> Self:
         """Return documents `start:stop`, sharing the buffers."""
@@ -107,12 +108,6 @@ def offsets_of(lengths: Ints) -> Ints:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
-
-
-def documents_of(data: Bytes, offsets: Ints) -> list[bytes]:
-    """Return each document as bytes."""
-    raw = data.tobytes()
-    return [raw[start:stop] for start, stop in pairwise(offsets.tolist())]
 
 
 def file_batch(texts: Sequence[bytes], rows: Ints, **more: Any) -> FileBatch:

@@ -2,13 +2,11 @@
 
 A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it skips, because they are
 unusual or bad, are parsed by orjson one by one, and those that orjson rejects by Python's parser: only the
-text must be valid UTF-8 without lone surrogates, and other members may hold any number, NaN or Infinity.
-Lines of white space are not documents. An id that is not a string is written as JSON, whole numbers with all
-their digits; it is null if it is missing, null, or nested more than 254 deep. Of equal keys the last counts.
+text must be valid UTF-8 without lone surrogates, and other members may hold any number, NaN or Infinity. Of
+equal keys the last counts. An id that is not a string is written as JSON, with all digits.
 
-Objects of an array, or one after the other, may have any layout. They are read one by one, so that a file may
-be larger than memory, and each is parsed like a line; its row is its index. If the text between them is not
-JSON, the start of the next is unknown, and the rest of the file is one bad document.
+Objects of an array, or one after the other, may have any layout, and a file may be larger than memory. If the
+text between them is not JSON, the rest of the file is one bad document.
 """
 
 import codecs

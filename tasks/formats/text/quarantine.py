@@ -1,10 +1,8 @@
 """Bad documents: the rule that they break, their place, and an excerpt.
 
-A reader never raises for a bad document. It yields a `BadDocument`, and the source's `on_error` decides:
-"fail" turns the first one (by file, then row) into a `DocumentError`, and "quarantine" lists it with file,
-row, reason and an excerpt. Where a file cannot be read further, a part of a reader raises `BrokenFileError`,
-which becomes one bad document for the rest. The reasons are stable codes: they appear in accounts
-(`quarantined:<reason>`), in tables and in users' queries.
+A reader never raises for a bad document, but yields a `BadDocument`, and the source's `on_error` decides.
+Where a file cannot be read further, `BrokenFileError` becomes one bad document for the rest. The reasons are
+stable codes: they appear in accounts (`quarantined:<reason>`), in tables and in users' queries.
 """
 
 from dataclasses import dataclass

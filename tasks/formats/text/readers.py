@@ -1,8 +1,5 @@
 """Read a file's documents: one interface to all formats, and the laws that hold for all of them.
 
-The way of a file: its bytes, from disk or an object (`content`), are decompressed (`compression`) and
-converted to UTF-8; a format's reader finds its rows and the documents in them.
-
 Every yielded document is valid UTF-8, and rows increase. Every fault in the file's content is a `BadDocument`
 in its place. A damaged file gives the documents before the damage, and one bad document for the rest; of a
 compressed one it says which of them can be trusted (`FileBatch.sound_bytes`). The result depends on the file

@@ -1,9 +1,7 @@
 """Sources: their files, and how documents are read from them.
 
-`SourceSpec` is a source in a profile. Its `files` and `exclude` depend on the place and are not part of any
-fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is part of it. A name
-suggests a format and a compression (.gz .zst .bz2 .xz .lz4); what the file holds decides
-(`tasks.formats.text.detection`).
+`files` and `exclude` of a `SourceSpec` depend on the place and are in no fingerprint; `ReadOptions` are. A
+name suggests a format and a compression; what the file holds decides (`tasks.formats.text.detection`).
 """
 
 import codecs

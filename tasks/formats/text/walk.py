@@ -1,9 +1,8 @@
 """The files that a pattern matches, in folders of this machine and in buckets, in a fixed order.
 
-Folders are walked in sorted order. Links to folders are followed, except into a folder that is being walked
-already. Wildcards match only regular files. Buckets have no folders, only keys with slashes, which are listed
-level by level as far as the pattern goes, and all keys below a `**` at once. Keys that end with a slash, and
-objects of 0 bytes that only mark a folder, are not files. What wildcards skip is noted.
+Links to folders are followed, except into a folder that is being walked already. Wildcards match only regular
+files. Buckets have no folders, only keys with slashes, which are listed level by level as far as the pattern
+goes, and all keys below a `**` at once; what only marks a folder is not a file. What wildcards skip is noted.
 """
 
 import os
