@@ -1,6 +1,7 @@
 """Small encoded corpora made of literal tokens, and the stages run over them in plain directories."""
 
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tokmill.tasks.formats.encoded import (
     SourceEntry,
     token_dtype,
 )
+from tokmill.tasks.loading.prefetch import THREAD_NAME
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 from tokmill.tasks.packing.strategies import Packer, Pieces
@@ -142,6 +144,14 @@ def packed_folder(folder, lengths=LENGTHS, vocab_size=256, **params):
 
 def sequences(batches):
     return [number for batch in batches for number in batch["sequence"].tolist()]
+
+
+def loading_ends():
+    """Whether the loader's threads end."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+    for thread in threads:
+        thread.join(60)
+    return not any(thread.is_alive() for thread in threads)
 
 
 def published(packed, root, kind="packed"):

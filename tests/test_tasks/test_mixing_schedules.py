@@ -179,6 +179,8 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
         ({"weights": {"a": -0.5}}, "greater than or equal to 0"),
         ({"weights": {"a": math.nan}}, "finite number"),
         ({"weights": {"a": 0}}, "needs a positive weight"),
+        ({"method": "unimax"}, "takes every source whole, as 'proportional' does"),
+        ({"method": "unimax", "max_repetition": {"a": 1.0}}, "takes every source whole"),
     ],
 )
 def test_what_makes_no_sense_is_refused(params, message):

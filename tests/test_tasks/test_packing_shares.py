@@ -11,7 +11,6 @@ from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.accounts import Shares, warnings
 
-STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
 BLOCK = 64  # sequences
 
@@ -52,46 +51,40 @@ def shares_by_block(pieces, sources, num_sources):
     ]
 
 
-@pytest.mark.parametrize("documents", [CONSTANT, CHANGING], ids=["constant", "changing"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_shares_hold_in_every_block_of_sequences(strategy, documents):
-    sources, lengths = documents
-    pieces = packed_by(strategy, lengths, CAPACITY, sources=sources)
-    packed, planned = shares_by_block(pieces, sources, max(sources) + 1)
-    assert len(packed) > 20
-    # Half a sequence more or less of a block's 64 are 0.8 points; no more than two of them are off.
-    assert np.abs(np.array(packed) - planned).max() < 2 / BLOCK
-
-
 def mixed(name, share):
-    amounts = dict.fromkeys(
-        (name for name in MixedSource.model_fields if MixedSource.model_fields[name].annotation is int), 1
-    )
-    rest = dict.fromkeys(
-        ("requested_share", "epochs", "max_repetition", "min_epochs", "most_ahead_tokens"), 1.0
-    )
-    return MixedSource(source=name, share=share, limits=False, most_behind_tokens=0.0, **amounts | rest)
+    return MixedSource.model_construct(source=name, share=share, drawn_tokens=1)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("sizes", [None, [700, 300, 900]])
-def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
-    monkeypatch.setattr("tokmill.tasks.packing.accounts._BLOCK_TOKENS", 1)
-    sources, lengths = ([*column[:2000]] for column in CONSTANT)
-    sizes = [*(sizes or []), 2000 - sum(sizes or [])]
-    measured, start = Shares(3, CAPACITY, 0), 0
-    assert measured.block_sequences == BLOCK
-    whole = packed_by(strategy, lengths, CAPACITY, sizes=sizes, sources=sources)
+def measured(sources, lengths, strategy, sizes):
+    """What is measured of a packing in blocks of so many documents, and the packing's pieces."""
+    num_sources, start = max(sources) + 1, 0
+    shares, whole = (
+        Shares(num_sources, CAPACITY, 0),
+        packed_by(strategy, lengths, CAPACITY, sizes=sizes, sources=sources),
+    )
     for size in sizes:
         mine = whole.only((whole.document >= start) & (whole.document < start + size))
         mine.document[:] -= start
-        measured.add(np.array(sources[start : start + size], dtype=np.uint16), mine)
+        shares.add(np.array(sources[start : start + size], dtype=np.uint16), mine)
         start += size
-    found = measured.measured([mixed(name, 0.25) for name in "abc"])
-    packed, planned = shares_by_block(whole, sources, 3)
-    off = np.abs(np.array(packed) - planned).max(axis=0)
-    assert [share.deviation for share in found] == pytest.approx(off.tolist(), abs=1e-6)
-    total = np.bincount(np.array(sources)[whole.document], weights=whole.length) / whole.num_tokens
+    assert shares.block_sequences == BLOCK
+    return shares.measured([mixed(name, 0.25) for name in "abc"[:num_sources]]), whole
+
+
+@pytest.mark.parametrize("blocks", [(), (700, 300, 900)])
+@pytest.mark.parametrize("documents", [CONSTANT, CHANGING], ids=["constant", "changing"])
+@pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
+def test_shares_hold_in_every_block_of_sequences_and_are_measured(monkeypatch, strategy, documents, blocks):
+    monkeypatch.setattr("tokmill.tasks.packing.accounts._BLOCK_TOKENS", 1)
+    sources, lengths = documents
+    found, pieces = measured(*documents, strategy, [*blocks, len(lengths) - sum(blocks)])
+    packed, planned = shares_by_block(pieces, sources, max(sources) + 1)
+    off = np.abs(np.array(packed) - planned)
+    assert len(packed) > 20
+    # Half a sequence more or less of a block's 64 are 0.8 points; no more than two of them are off.
+    assert blocks or off.max() < 2 / BLOCK
+    assert [share.deviation for share in found] == pytest.approx(off.max(axis=0).tolist(), abs=1e-6)
+    total = np.bincount(np.array(sources)[pieces.document], weights=pieces.length) / pieces.num_tokens
     assert [share.packed_share for share in found] == pytest.approx(total.tolist(), abs=1e-6)
 
 
@@ -110,16 +103,6 @@ def test_shares_are_compared_with_what_was_asked_for(tmp_path):
     pieces = [PackedReader.open(path).provenance(k) for k in range(first, first + block)]
     of_b = sum(piece.length for found in pieces for piece in found if piece.source == "b")
     assert of_b / (10 * block) == pytest.approx(b.farthest.packed_share, abs=1e-6)
-
-
-def packed_artifact(folder, sources, lengths, **params):
-    by_source = {
-        name: [numbered([length for of, length in zip(sources, lengths, strict=True) if of == k])]
-        for k, name in enumerate("abc"[: max(sources) + 1])
-    }
-    corpus = encoded_corpus(folder / "corpus", by_source)
-    outcome, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, **params)
-    return outcome, PackedReader.open(path)
 
 
 def test_a_deviation_over_the_limit_is_warned_of_with_the_way_out():
@@ -157,7 +140,12 @@ LONG_AND_SHORT = very_different(24_000, lambda _: (0.4, 0.3, 0.3), (8, 40, 500),
 
 @pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])
 def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, strategy):
-    _, reader = packed_artifact(tmp_path, *LONG_AND_SHORT, sequence_length=16, strategy=strategy)
+    documents = [[length for of, length in zip(*LONG_AND_SHORT, strict=True) if of == k] for k in range(3)]
+    by_source = {name: [numbered(its)] for name, its in zip("abc", documents, strict=True)}
+    corpus = encoded_corpus(tmp_path / "corpus", by_source)
+    mixture = mix_corpus(corpus, tmp_path)
+    _, path = pack_mixture(corpus, mixture, tmp_path, sequence_length=16, strategy=strategy)
+    reader = PackedReader.open(path)
     assert reader.manifest.shuffle_window == 1024
     largest, shares = in_batches(reader, range(len(reader)))
     dice = random.Random(0)
