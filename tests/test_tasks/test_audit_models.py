@@ -53,17 +53,8 @@ def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
 def test_every_type_and_many_pieces_against_numpy(tmp_path: Path, dtype: str) -> None:
     values = np.round(np.random.default_rng(3).normal(size=(9000, 6)) * 16) / 16  # exact in 8 bits
-    path = tmp_path / "model.safetensors"
-    write_file(
-        path,
-        {
-            "wte.weight": (
-                Tensor(dtype, values.shape, 0),
-                lambda out: out.write(to_bytes(values, dtype)) and None,
-            )
-        },
-        {},
-    )
+    path, tensor = tmp_path / "model.safetensors", Tensor(dtype, values.shape, 0)
+    write_file(path, {"wte.weight": (tensor, lambda out: out.write(to_bytes(values, dtype)) and None)}, {})
     found = read_indicators(path, 8990, [7, 8000])
     unused = values[[7, 8000, *range(8990, 9000)]].mean(axis=0)
     lengths = np.linalg.norm(values, axis=1)
@@ -138,9 +129,8 @@ def test_untrained_tokens_have_the_lowest_indicators(tmp_path: Path) -> None:
     # "q w" alone is a suspect where all else occurs, and it is the first of the lowest among bytes and itself
     suspects = find_suspects(tokens, np.ones(258, np.uint64))
     assert suspects["token_id"].to_pylist() == [257]
-    assert (
-        compare(suspects, np.where(np.arange(258) == 257, -1.0, indicator), (1,))["num_both"][0].as_py() == 1
-    )
+    table = compare(suspects, np.where(np.arange(258) == 257, -1.0, indicator), (1,))
+    assert table["num_both"][0].as_py() == 1
 
 
 BYTES = {bytes([value]): value for value in range(256)}

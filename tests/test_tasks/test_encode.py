@@ -93,10 +93,9 @@ def test_accounts_say_what_was_dropped_and_added(encoded):
 
 def test_a_special_token_in_a_text_is_named_with_its_file_and_row(tmp_path, text_corpus, published):
     shard = text_corpus({"en": ["fine", f"not {END}"]}).shard_values[0]
+    params = EncodeParams(special_tokens_in_text="raise")
     with pytest.raises(SpecialTokenError, match=r"source 'en': all\.jsonl, row 1 .* at byte 4"):
-        run_shard(
-            EncodeParams(special_tokens_in_text="raise"), out=tmp_path, tokenizer=published, shard=shard
-        )
+        run_shard(params, out=tmp_path, tokenizer=published, shard=shard)
 
 
 @pytest.mark.parametrize("policy", ["as_text", "allowed", "raise"])
@@ -148,10 +147,8 @@ def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, publi
 
     first, again = line(), line()
     assert [made.cached for made in (*first, *again)] == [False] * 4 + [True] * 4
-    manifest = Encoded.open(store.path(first[2].ref)).manifest
-    assert [entry.shards[0].digest for entry in manifest.sources] == [
-        made.ref.content_digest for made in first[:2]
-    ]
+    listed = [entry.shards[0].digest for entry in Encoded.open(store.path(first[2].ref)).manifest.sources]
+    assert listed == [made.ref.content_digest for made in first[:2]]
     rows = store.catalog.query("SELECT source, num_documents FROM usage_sources ORDER BY source")
     assert [tuple(row.values()) for row in rows] == [("en", 3), ("ru", 1)]
 
@@ -201,17 +198,19 @@ def test_each_document_is_its_own_encoding_between_its_boundaries(tmp_path, begi
     assert shard.tokens.dtype == np.uint16
     assert shard.token_counts.tolist() == np.bincount(shard.tokens, minlength=280).tolist()
     statistics = shard.statistics
-    assert statistics.num_documents == len(kept)
-    assert (statistics.num_begin_tokens, statistics.num_end_tokens) == tuple(
-        len(kept) * len(tokens) for tokens in around
-    )
-    assert statistics.num_text_tokens == sum(len(encoded[text]) for text in kept)
-    assert statistics.num_bytes == sum(len(text.encode()) for text in kept)
-    assert statistics.num_chars == sum(len(text) for text in kept)
-    assert statistics.num_words == sum(len(text.split()) for text in kept)
-    assert statistics.num_dropped_documents == len(dropped)
-    assert statistics.num_dropped_tokens == sum(len(encoded[text]) for text in dropped)
-    assert statistics.num_dropped_bytes == sum(len(text.encode()) for text in dropped)
+    expected = {
+        "num_documents": len(kept),
+        "num_begin_tokens": len(kept) * len(around[0]),
+        "num_end_tokens": len(kept) * len(around[1]),
+        "num_text_tokens": sum(len(encoded[text]) for text in kept),
+        "num_bytes": sum(len(text.encode()) for text in kept),
+        "num_chars": sum(map(len, kept)),
+        "num_words": sum(len(text.split()) for text in kept),
+        "num_dropped_documents": len(dropped),
+        "num_dropped_tokens": sum(len(encoded[text]) for text in dropped),
+        "num_dropped_bytes": sum(len(text.encode()) for text in dropped),
+    }
+    assert {name: getattr(statistics, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("num_each", [1, 7])
@@ -244,17 +243,9 @@ def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_nam
         cache = workspace.memory.cache
     tok.encode_batch([aside])
     cache.aside[:] = 300
-    additions = Additions(None, fim)
+    how = {"end_id": END_ID, "min_tokens": 1, "where": "source 'web', line {}".format}
     with pytest.raises(LawError, match=r"source 'web', line 20 was encoded wrongly: it has the id 300"):
-        encode_batches(
-            tok,
-            batches,
-            tmp_path,
-            end_id=END_ID,
-            min_tokens=1,
-            additions=additions,
-            where="source 'web', line {}".format,
-        )
+        encode_batches(tok, batches, tmp_path, additions=Additions(None, fim), **how)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.fabricated import LENGTHS, packed_folder, published, sequences
-from tests.test_tasks.traced_line import traced_line
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.core.stage import Request
@@ -59,18 +58,13 @@ def test_a_state_of_a_version_taken_down_does_not_go_back(tmp_path):
         PackedDataset(place).load_state_dict(PackedDataset(export).state_dict())
 
 
-@pytest.fixture(scope="module")
-def line(tmp_path_factory):
-    return traced_line(tmp_path_factory.mktemp("traced"))
-
-
-def test_a_name_is_looked_up_in_the_store_of_the_environment(line, monkeypatch):
-    by_folder = tokenizer.load(line.store.path(line.store.resolve("tokenizer/line")))
-    assert tokenizer.load("tokenizer/line@v1", store=line.store.root) == by_folder
-    monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
+def test_a_name_is_looked_up_in_the_store_of_the_environment(traced, monkeypatch):
+    by_folder = tokenizer.load(traced.store.path(traced.store.resolve("tokenizer/line")))
+    assert tokenizer.load("tokenizer/line@v1", store=traced.store.root) == by_folder
+    monkeypatch.setenv("TOKMILL_STORE", str(traced.store.root))
     assert tokenizer.load("tokenizer/line") == by_folder
     with PackedDataset("packed/line") as dataset:
-        assert dataset.path == line.store.path(line.packed)
+        assert dataset.path == traced.store.path(traced.packed)
 
 
 def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypatch):

@@ -16,21 +16,14 @@ from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.request import listed
 from tokmill.tasks.tracing import Origins, find_documents, trace_document, trace_sequence
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory):
-    """Not to be changed."""
-    return traced_line(tmp_path_factory.mktemp("traced"))
-
-
-@pytest.fixture(scope="module")
-def origins(line):
-    return Origins.of(line.store, line.packed)
+def origins(traced):
+    return Origins.of(traced.store, traced.packed)
 
 
 def text_of(source, row):
@@ -61,9 +54,8 @@ def test_every_piece_leads_to_the_text_that_it_is_and_is_named_as_it_can_be_aske
     assert names["web:pages.jsonl:2"].id is None
     assert names["essays:essay.txt:0"].place == "essay.txt"
     for name, piece in names.items():
-        assert (piece.source, piece.shard, piece.ordinal) in [
-            found[:3] for found in find_documents(origins, [name])
-        ]
+        places = [found[:3] for found in find_documents(origins, [name])]
+        assert (piece.source, piece.shard, piece.ordinal) in places
 
 
 def test_with_boundary_tokens_and_rearranged_texts(tmp_path):
@@ -144,33 +136,33 @@ class TestDocument:
 
 
 class TestOrigins:
-    def test_files_that_are_gone(self, line, tmp_path):
-        shutil.copytree(line.texts, tmp_path / "texts")
+    def test_files_that_are_gone(self, traced, tmp_path):
+        shutil.copytree(traced.texts, tmp_path / "texts")
         moved = tmp_path / "moved"
-        shutil.copytree(line.texts / "web", moved)
-        line.texts.rename(line.texts.with_name("gone"))
+        shutil.copytree(traced.texts / "web", moved)
+        traced.texts.rename(traced.texts.with_name("gone"))
         try:
-            without = Origins.of(line.store, line.packed)
+            without = Origins.of(traced.store, traced.packed)
             pieces = [piece for _, piece in every_piece(without)]
             assert {piece.id for piece in pieces} == {None}
             assert "web:pages.jsonl:0" in {piece.name for piece in pieces}
             with pytest.raises(SourceError, match=r"pages\.jsonl"):
                 trace_document(without, "web:first")
-            there = Origins.of(line.store, line.packed, {"web": moved})
+            there = Origins.of(traced.store, traced.packed, {"web": moved})
             assert trace_document(there, "web:first")[0].row == 0
             pages = (moved / "pages.jsonl").read_text("utf-8")
             (moved / "pages.jsonl").write_text(pages.replace("rivers", "RIVERS"), "utf-8")
             with pytest.raises(SourceError, match="changed"):
                 trace_document(there, "web:first")
         finally:
-            line.texts.with_name("gone").rename(line.texts)
+            traced.texts.with_name("gone").rename(traced.texts)
 
-    def test_an_artifact_that_is_gone_is_named(self, line, tmp_path):
-        shutil.copytree(line.store.root, tmp_path / "store")
+    def test_an_artifact_that_is_gone_is_named(self, traced, tmp_path):
+        shutil.copytree(traced.store.root, tmp_path / "store")
         store = Store.open(tmp_path / "store")
-        shutil.rmtree(store.path(line.made["corpus"]))
-        origins = Origins.of(store, line.packed)
-        assert len(origins.reader) == len(PackedReader.open(line.store.path(line.packed)))
+        shutil.rmtree(store.path(traced.made["corpus"]))
+        origins = Origins.of(store, traced.packed)
+        assert len(origins.reader) == len(PackedReader.open(traced.store.path(traced.packed)))
         with pytest.raises(StoreError, match="goes back to corpus/line, which is not in the store any more"):
             trace_sequence(origins, 0)
 
@@ -190,10 +182,7 @@ class Packings:
     def tokens(self):
         """The encoding, as the stages after it take it."""
         encoded = self.traced.made["encoded"]
-        entries = [entry for entry in self.traced.store.record(encoded).inputs if entry.role == "shards"]
-        paths = [self.traced.store.layout.artifact(entry.kind, entry.fingerprint) for entry in entries]
-        shards = [read_record(path).ref for path in paths]
-        return {"encoded": encoded, "shards": shards}
+        return {"encoded": encoded, "shards": self.traced.store.record(encoded).refs("shards")}
 
     def packed(self, mixture, **options):
         """The origins of a packing of a mixture."""

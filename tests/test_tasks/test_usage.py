@@ -38,9 +38,11 @@ SOURCES = {
 }
 
 
-def summary_of(sources) -> Summary:
-    with usage_database(VOCABULARY, sources) as database:
-        return summarize(database, VOCABULARY, sources)
+def summary_of(sources, vocabulary=VOCABULARY) -> Summary:
+    with usage_database(vocabulary, sources) as database:
+        summary = summarize(database, vocabulary, sources)
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary
+    return summary
 
 
 def test_unknown_tokens_are_counted_and_are_not_ordinary():
@@ -48,23 +50,18 @@ def test_unknown_tokens_are_counted_and_are_not_ordinary():
     kinds = ["unknown", "word", "word", "special"]
     vocabulary = Vocabulary(tokens, kinds, lambda token: readable(tokens[token]))
     sources = {"one": use([2, 5, 0, 1], num_documents=1, num_end_tokens=1, num_bytes=30)}
-    with usage_database(vocabulary, sources) as database:
-        summary = summarize(database, vocabulary, sources)
+    summary = summary_of(sources, vocabulary)
     assert (summary.num_ordinary_tokens, summary.num_never_encoded_tokens) == (2, 1)
     assert (summary.num_unknown_tokens, summary.unknown_share) == (2, round(2 / 7, 6))
     assert "- Unknown tokens, whose text is lost: 2 (28.57%)" in to_markdown(summary)
-    assert Summary.model_validate_json(summary.model_dump_json()) == summary
 
 
 def test_marks_that_no_token_joins_to_their_letters_are_named():
     tokens = [text.encode() for text in ("கட", "க", "ி", "the", "x")]
     vocabulary = Vocabulary(tokens, ["merge"] * 5, lambda token: readable(tokens[token]))
-    sources = {"one": use([20, 10, 30, 7, 0], num_documents=1, num_bytes=30)}
-    with usage_database(vocabulary, sources) as database:
-        summary = summarize(database, vocabulary, sources)
+    summary = summary_of({"one": use([20, 10, 30, 7, 0], num_documents=1, num_bytes=30)}, vocabulary)
     assert summary.marks_apart == {"Tamil": 0.5}
     assert "apart from their letters in Tamil (50% of tokens)" in to_markdown(summary)
-    assert Summary.model_validate_json(summary.model_dump_json()) == summary
     assert "marks" not in summary_of(SOURCES).model_dump_json()
 
 
@@ -77,11 +74,8 @@ def test_sources_are_in_order_with_ratios_by_hand():
     assert (found[0]["num_used_tokens"], found[0]["used_share"]) == (2, 0.5)
     assert found[1]["bytes_per_token"] == 1.0
     assert not {"num_words", "fertility"} & {*found[0]}  # words are the audit's alone, by one definition
-    assert (found[2]["bytes_per_token"], found[2]["num_used_tokens"], found[2]["used_share"]) == (
-        None,
-        0,
-        0.0,
-    )
+    names = ("bytes_per_token", "num_used_tokens", "used_share")
+    assert [found[2][name] for name in names] == [None, 0, 0.0]
 
 
 def test_the_summary_adds_up():
@@ -90,13 +84,8 @@ def test_the_summary_adds_up():
     assert summary.unused_examples == ["abc", "\\xe4"]
     assert summary.never_encoded_share == 0.5
     overall = summary.overall
-    assert (overall.source, overall.num_documents, overall.num_tokens, overall.num_bytes) == (
-        "all",
-        3,
-        11,
-        11,
-    )
-    assert (overall.bytes_per_token, overall.used_share) == (1.375, 0.5)
+    assert (overall.num_documents, overall.num_tokens, overall.num_bytes) == (3, 11, 11)
+    assert (overall.source, overall.bytes_per_token, overall.used_share) == ("all", 1.375, 0.5)
 
 
 def test_renyi_efficiency_is_one_for_equal_use_and_zero_for_one_token():
