@@ -64,13 +64,8 @@ def causes_of_sources(store: Store, a: Record, b: Record) -> Iterator[Cause]:
         total = _total(own, hashes)
         text = f"source {source}: {numbers[0]:,} → {_counted(numbers[1])}{_said(own, total)}"
         rows = [
-            {
-                "name": each.name,
-                "how": each.how,
-                "a": each.a,
-                "b": each.b,
-                "documents": _json(known[each.name]),
-            }
+            {name: value for name, value in each._asdict().items() if name != "source"}
+            | {"documents": _json(known[each.name])}
             for each in own
         ]
         data = {"files": rows, "documents": _json(total)}

@@ -4,6 +4,7 @@ What differs in two recipes is a cause of its own (a parameter, the stage, its v
 inputs that differ is walked in turn. If the recipes are equal, the processes that made the artifacts differ.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -138,7 +139,8 @@ class Walk:
 
 def own_causes(a: Record, b: Record) -> list[Cause]:
     """Return what differs in two recipes themselves, their inputs left aside."""
-    differing = [each for each in payload_differences(*_comparable(a, b)) if not _is_input(each)]
+    every = payload_differences(*_comparable(a, b))
+    differing = [each for each in every if re.split(r"[.[]", each.field)[0] != "inputs"]
     if any(each.field == "params.family" for each in differing):  # versions are counted within a family
         differing = [each for each in differing if each.field != "version"]
     where, verb = f"{b.kind}/{b.name}", str(b.payload["stage"]).removesuffix(_SHARD)
@@ -167,11 +169,11 @@ def _comparable(a: Record, b: Record) -> list[Mapping[str, Any]]:
     if not all(isinstance(each, Mapping) for each in sources):
         return [a.payload, b.payload]
     shared = sources[0].keys() & sources[1].keys()
-    payloads: list[Mapping[str, Any]] = []
-    for record, own in zip((a, b), sources, strict=True):
-        kept = {name: settings for name, settings in own.items() if name in shared}
-        payloads.append({**record.payload, "params": {**record.payload["params"], "sources": kept}})
-    return payloads
+    kept = [{name: settings for name, settings in own.items() if name in shared} for own in sources]
+    return [
+        {**record.payload, "params": {**record.payload["params"], "sources": its}}
+        for record, its in zip((a, b), kept, strict=True)
+    ]
 
 
 def _given_to(record: Record) -> Iterator[str]:
@@ -186,10 +188,6 @@ def _given_to(record: Record) -> Iterator[str]:
 def _reworked(record: Record) -> InputEntry | None:
     """Return the artifact of the same kind that one was made from; None if it was made from others."""
     return next((entry for entry in record.inputs if entry.kind == record.kind), None)
-
-
-def _is_input(each: Difference) -> bool:
-    return each.field == "inputs" or each.field.startswith(("inputs.", "inputs["))
 
 
 def _roles(a: Record, b: Record) -> list[str]:

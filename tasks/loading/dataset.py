@@ -2,8 +2,6 @@
 
 A dataset is like an open file: it has a place, and iterating yields batches from there on to the end of the
 epoch. Every sequence of an epoch comes exactly once over all ranks and workers, except for `remainder`.
-Resuming from a state with the same number of ranks gives the same batches as without the interruption; with
-another number it gives exactly the remaining sequences. Threads only affect the speed.
 """
 
 import os

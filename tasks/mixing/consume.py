@@ -1,9 +1,7 @@
 """Consume: write the ledger of the documents of a mixture that a training run has read.
 
-A run reads packed sequences in their order, so the number of tokens that it read determines which pieces of
-which documents it has seen. A document of which a piece was read counts as consumed; the ledger records the
-rest of it, in parts. Per source: documents and tokens of the plan = consumed + left, over all mixtures of the
-run.
+A document of which a piece was read counts as consumed; the ledger records the rest of it, in parts. Per
+source: documents and tokens of the plan = consumed + left, over all mixtures of the run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

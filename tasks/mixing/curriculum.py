@@ -1,12 +1,7 @@
 """Curricula: documents from the easiest to the hardest, or at random among those that are easy enough yet.
 
-A measure gives every document a number: its length, or a score; larger is harder, none (NaN) the hardest, and
-equal ones are in an order that depends on the seed. Several measures are combined by the weighted mean of a
-document's ranks. All is sorted on disk, so that memory is bounded.
-
-'competence' draws among the eligible documents (`tasks.kernels.drawing`). If a source is drawn k times in all
-(rounded up), each document has k copies, spread over the time from its release to the end. 'easy_to_hard'
-gives the same documents in each epoch as a source without a curriculum would, in another order.
+A measure gives every document a number: its length, or a score; larger is harder, none (NaN) the hardest.
+Several measures are combined by the weighted mean of a document's ranks. All is sorted on disk.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,10 +124,8 @@ class Difficulty:
         sizes = (len(block.lengths) for block in self.lengths.blocks(self.source))
         for rows in regrouped(by_document, sizes):
             ranks = rows["value"].astype(np.float32)
-            if measure.two_sided:
-                yield np.abs(2 * ranks - 1) * np.float32(weight)
-            else:
-                yield ranks * np.float32(abs(weight))
+            ranks = np.abs(2 * ranks - 1) if measure.two_sided else ranks
+            yield ranks * np.float32(weight if measure.two_sided else abs(weight))
 
     def _values(self, measure: Measure) -> Iterator[NDArray[np.float32]]:
         """The measure's numbers, negated if larger is easier."""

@@ -1,9 +1,4 @@
-"""The lengths of a source's documents, block by block, and what a run consumed of them before a mixture.
-
-A mixture that continues another one begins at its ledger's position of the run. With the same parameters and
-sources it is the rest of that mixture; with others, the difference between requested and given tokens is
-carried over, and no document is drawn again before all of its source have been drawn as often.
-"""
+"""The lengths of a source's documents, block by block, and what a run consumed of them before a mixture."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,17 +44,6 @@ class SourceLengths:
     """The document lengths of one source, in the order of its shards."""
 
     shards: Sequence[ShardLengths]
-
-    @classmethod
-    def of_arrays(cls, shards: Sequence[NDArray[np.int64]]) -> "SourceLengths":
-        """Wrap lengths that are already in memory: int64 [d] for each shard."""
-        offsets = [np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) for lengths in shards]
-        return cls(
-            [
-                ShardLengths(len(ends) - 1, int(ends[-1]), f"{index:064}", partial(np.asarray, ends))
-                for index, ends in enumerate(offsets)
-            ]
-        )
 
     @property
     def num_documents(self) -> int:
@@ -119,9 +103,8 @@ def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, Source
     """The document lengths of every source of an encoded corpus; shards are opened when they are read."""
     by_source: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
     for source, entry, path in encoded.pair(shards):
-        by_source[source].append(
-            ShardLengths(entry.num_documents, entry.num_tokens, entry.digest, partial(_offsets, path))
-        )
+        numbers = (entry.num_documents, entry.num_tokens, entry.digest)
+        by_source[source].append(ShardLengths(*numbers, partial(_offsets, path)))
     return {source: SourceLengths(parts) for source, parts in by_source.items()}
 
 

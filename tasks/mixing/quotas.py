@@ -1,9 +1,7 @@
 """Decide how many tokens of each source a mixture takes, along which curve, and which requests it misses.
 
-The model. The rule gives every source a share of the tokens (`tasks.sampling`), or a schedule does. A source
-of n tokens may be drawn up to `max_repetition` × n, and must be drawn `min_epochs` × n. Shares are fixed:
-without `total_tokens` the mixture is as large as they allow, and a total at which a source runs out, or is
-drawn too little, is an error. Only 'unimax' adapts the shares to the limits.
+Shares are fixed: without `total_tokens` the mixture is as large as they allow, and a total at which a source
+runs out, or is drawn too little, is an error. Only 'unimax' adapts the shares to the limits.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,8 +1,7 @@
 """Schedules: the shares of the sources as they change over a run.
 
-Between two points of the run weights hold, or change linearly or along half a cosine; warm-ups and annealings
-multiply a source's weight. Proportions are interpolated, and sum to 1 at any position. Changes other than
-linear ones are approximated by `LINES` lines: half a cosine to within 2 parts in 100,000 of the change.
+Proportions are interpolated, and sum to 1 at any position. Changes other than linear ones are approximated by
+`LINES` lines: half a cosine to within 2 parts in 100,000 of the change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

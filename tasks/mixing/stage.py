@@ -1,10 +1,7 @@
 """Mix: plan the documents of each source and their order, on lengths only.
 
-Laws. At every point of the plan a source has given at most one of its own documents more than requested, and
-at most the longest document of any source less (`tasks.kernels.interleave` has the exceptions); never more
-than `max_repetition` times its tokens. The plan depends on the parameters and lengths alone, not on the
-machine. Memory does not grow with the number of documents. The accounts include documents that were not
-drawn.
+At every point of the plan a source has given at most one of its own documents more than requested, and at
+most the longest document of any source less (`tasks.kernels.interleave` has the exceptions).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,11 +85,6 @@ class Planning:
     def cuts(self) -> tuple[CutDocument, ...]:
         """The rests of an earlier mixture's documents, which begin this one."""
         return self.settled.history.cuts
-
-    @property
-    def num_tokens(self) -> int:
-        """The tokens that are planned."""
-        return sum(draw.given for draw in self.draws.values())
 
     def blocks(self) -> Iterator[Plan]:
         """The plan, in blocks; the first one has the rests of documents that were begun before."""
@@ -246,7 +238,7 @@ def run(
             for block in planning.blocks():
                 append(block)
                 planned += int(block.num_tokens.sum())
-                report_progress(planned, planning.num_tokens, "tokens")
+                report_progress(planned, sum(draw.given for draw in planning.draws.values()), "tokens")
     planning.weaver.shares().save(out)
     planning.settled.curves.table.save(out)
     manifest = planning.manifest()

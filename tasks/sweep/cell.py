@@ -1,10 +1,7 @@
 """sweep_cell: train one tokenizer of a sweep, and measure how it compresses text.
 
-Text is measured by the counts of its pre-tokens, which were made once for all tokenizers that cut it alike:
-each distinct pre-token is encoded once, so twenty tokenizers are measured in the time in which one would
-encode the text. Parallel text is encoded line by line. The sizes of a curve are trained together: the first
-cell trains them all, the others take theirs; a tokenizer is the same either way. It lies in the artifact in
-tokmill's own format alone: it is a candidate, and a run with its settings publishes it with all exports.
+Text is measured by the counts of its pre-tokens, which were made once for all tokenizers that cut it alike.
+The sizes of a curve are trained together: the first cell trains them all, the others take theirs.
 """
 
 from collections import OrderedDict
@@ -145,21 +142,9 @@ def run(
     parallel: Iterable[Mapping[str, str]] = (),
     sizes: Sequence[int] = (),
 ) -> Outcome:
-    """Write `cell.json` and the tokenizer into `out`.
+    """Write `cell.json` and the tokenizer, measured on the counts `text` and on parallel text, into `out`.
 
-    Args:
-        params: see `CellParams`.
-        out: the artifact's directory.
-        counts: the counts that the tokenizer is trained on.
-        balance: the balance of that training.
-        text: the counts of the text that it is measured on, cut alike.
-        parallel: language and path of each parallel text.
-        sizes: the sizes that are trained with this one, if it was not trained yet.
-
-    Raises:
-        TrainingError, BalanceError: see `tasks.train.learning.learn`.
-        AuditError: parallel texts are not parallel, or no UTF-8.
-        StoreError: an input is broken.
+    `sizes` are those that are trained with this one, if it was not trained yet.
     """
     from tokmill.tasks.audit.parity import gini
     from tokmill.tasks.audit.sources import ratio

@@ -44,6 +44,14 @@ class SweepParams(Params):
         "costs nothing.",
     )
 
+    @property
+    def words(self) -> str:
+        """The model in words."""
+        return (
+            f"a model with d_model {self.d_model:,}, {self.num_layers} layers, a context of {self.context:,} "
+            f"tokens and {'tied' if self.tied else 'untied'} embeddings"
+        )
+
 
 class Cost(NamedTuple):
     """What a tokenizer costs a model; the last two are None without text."""

@@ -1,8 +1,7 @@
 """Exclude: write a mixture without some documents, so that it can be packed again.
 
-All other rows keep their order, nothing is drawn instead, and the table of shares scales the requests to
-the remaining tokens. Law: per source, documents and tokens before = kept + taken down, whatever the order
-in which the documents are listed.
+All other rows keep their order, nothing is drawn instead, and the table of shares scales the requests to the
+remaining tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,20 +42,7 @@ def run(
     shards: Sequence[Path],
     documents: Sequence[Mapping[str, Any]],
 ) -> Outcome:
-    """Write the mixture in `mixture` without `documents`.
-
-    Args:
-        params: the reason, which changes no file.
-        out: the new mixture's directory.
-        mixture: the directory of the old mixture.
-        encoded: the encoded artifact that was mixed.
-        shards: its shards, in the manifest's order.
-        documents: the fields of one `TakenDocument` each, in any order.
-
-    Raises:
-        MixingError: no document is left.
-        StoreError: a file is missing or broken.
-    """
+    """Write the mixture without `documents`, the fields of a `TakenDocument` each, in any order."""
     before = Mixture.open(mixture)
     taken = ExcludedDocuments(documents=in_order(documents))
     places = places_in_encoded(Encoded.open(encoded), shards, places_of(taken.documents))
@@ -66,7 +52,7 @@ def run(
         for plan in before.batches():
             excluded = left_out.among(plan.source, plan.shard, plan.document)
             exclusion.add(plan, excluded)
-            append(_where(plan, ~excluded))
+            append(Plan(**{name: values[~excluded] for name, values in plan.columns().items()}))
     made = exclusion.manifest()
     if not made.num_documents:
         raise MixingError("exclude: no document of the mixture is left; delete the packed artifact instead")
@@ -79,10 +65,6 @@ def run(
         "limited_by": "",
     }
     return Outcome(metrics=metrics, accounts=exclusion.accounts())
-
-
-def _where(plan: Plan, keep: NDArray[np.bool_]) -> Plan:
-    return Plan(**{name: getattr(plan, name)[keep] for name in Plan.__dataclass_fields__})
 
 
 class _Exclusion:

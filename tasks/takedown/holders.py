@@ -1,8 +1,7 @@
 """Find every artifact of a store that holds given documents, whatever profile or corpus it was made for.
 
-A document is its text, looked for in every encoded shard by that shard's tokenizer; and the digest of its
-file with its row, in every corpus. What was made of these holds it if its plan or its pieces have those
-places. Statistics (counts, tokenizers, audits, cards) hold no documents.
+A document is its text, looked for in every encoded shard by that shard's tokenizer, and the digest of its
+file with its row, in every corpus. What was made of these holds it if its plan or pieces have those places.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,10 +1,8 @@
 """Find every artifact that a file of text, or one row of it, went into, by the records and pieces.
 
-The file is named by path, glob, URL or content digest, and may be gone. From the corpora that list it,
-records lead to all that contains its text or was made from it, through removed artifacts and equal bytes as
-in lineage. Of a row more is read: quarantine, side of a holdout, encoded shards, and the pieces of
-packings. What cannot be read, or was made from tokens that are lost, stays in the answer as unknown, with
-the reason. Queries find contents by their numbers (`tasks.store.tables`); kinds and digests decide.
+From the corpora that list it, records lead to all that contains its text or was made from it. What cannot be
+read, or was made from tokens that are lost, is unknown, with the reason. Queries find contents by their
+numbers (`tasks.store.tables`); kinds and digests decide.
 """
 
 import fnmatch

@@ -1,7 +1,6 @@
 """Request a takedown by document names, and report the result.
 
-Either padding takes the place of the documents' pieces (`tasks.takedown.stage`), or the mixture is packed
-again without them, with the same stages and parameters.
+Either padding takes the place of the documents' pieces, or the mixture is packed again without them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,9 +55,6 @@ def read_names(file: Path) -> list[str]:
     """Read a list of names, one per line; blank lines and lines that begin with # are ignored.
 
     Blanks at the ends of a line belong to the name, as an id may have some.
-
-    Raises:
-        TracingError: the file cannot be read as UTF-8, or has no name.
     """
     try:
         lines = split_lines(read_named(file))

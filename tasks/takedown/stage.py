@@ -1,11 +1,11 @@
 """Takedown: write a new version of a packed artifact without some documents.
 
 Their pieces are taken out of their sequences; the rest moves together, and padding fills up. Every sequence
-keeps its number, and shards without such pieces are the same files, so a training run can continue at its
-position. Law: per source, tokens before = tokens here + taken down; padding grows by the tokens taken down.
+keeps its number, so a training run can continue at its position. Shards without such pieces are linked.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,19 +32,16 @@ from tokmill.tasks.formats.packed.pieces import (
 from tokmill.tasks.formats.packed.shard_format import (
     SequenceBlock,
     ShardShape,
-    block_ranges,
-    open_shard,
     shard_files,
     write_folder_files,
     write_sequences,
 )
 from tokmill.tasks.kernels.documents import gather
-from tokmill.tasks.packing.write import link
+from tokmill.tasks.packing.export import blocks_of
+from tokmill.tasks.packing.write import link, of_shards
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.tracing.places import DocumentSet, places_of
-
-_BLOCK_TOKENS = 1 << 24
 
 Columns = dict[str, NDArray[Any]]
 
@@ -79,7 +76,8 @@ def take_down_shard(
         {name: values[rows] for name, values in pieces.columns.items()} for rows in (chosen, ~chosen)
     )
     if chosen.any():
-        _write(path, manifest, entry, _Pieces(pieces, ~chosen), out)
+        firsts = np.concatenate([[0], np.cumsum(~chosen)])[pieces.firsts]
+        _write(path, manifest, entry, kept, firsts, out)
     else:
         for file in shard_files(path, entry.index, manifest):
             link(file, out / file.relative_to(path))
@@ -88,78 +86,54 @@ def take_down_shard(
     return TakenDownShard(made, taken, *counts)
 
 
-class _Pieces:
-    """The kept pieces of a shard, with their old and new places.
-
-    Attributes:
-        firsts: int64 [n + 1]; the pieces of the shard's sequence i are [firsts[i], firsts[i + 1]).
-        columns: the columns of the pieces; `start` is the new place.
-        starts: int64 [p], the old places.
-    """
-
-    def __init__(self, pieces: PieceRows, keep: NDArray[np.bool_]) -> None:
-        columns = {name: values[keep] for name, values in pieces.columns.items()}
-        self.firsts = np.concatenate([[0], np.cumsum(keep)])[pieces.firsts]
-        self.starts = columns["start"].astype(np.int64)
-        ends = np.concatenate([[0], np.cumsum(columns["length"], dtype=np.int64)])
-        begins = np.repeat(ends[self.firsts[:-1]], np.diff(self.firsts))
-        self.columns = columns | {"start": (ends[:-1] - begins).astype(np.uint32)}
-
-
-def _write(path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, out: Path) -> None:
+def _write(
+    path: Path,
+    manifest: PackedManifest,
+    entry: PackedShardEntry,
+    kept: Columns,
+    firsts: NDArray[np.int64],
+    out: Path,
+) -> None:
+    """Write the kept pieces moved together; sequence i has the pieces [firsts[i], firsts[i + 1])."""
     shape = ShardShape(entry.num_sequences, manifest.sequence_length, manifest.token_dtype, manifest.labels)
-    reader = open_shard(path, entry.index, manifest)
+    ends = np.concatenate([[0], np.cumsum(kept["length"], dtype=np.int64)])
+    begins = np.repeat(ends[firsts[:-1]], np.diff(firsts))
+    moved = kept | {"start": (ends[:-1] - begins).astype(np.uint32)}
     with (
         write_sequences(out, entry.index, shape, manifest.formats) as append,
         write_pieces(out, entry.index) as append_pieces,
     ):
-        for rows in block_ranges(entry.num_sequences, manifest.sequence_length, _BLOCK_TOKENS):
-            before = np.stack([reader.tokens(row) for row in rows])
-            firsts = pieces.firsts[rows.start : rows.stop + 1]
-            its = slice(int(firsts[0]), int(firsts[-1]))
-            append(_moved(before, pieces, its, firsts - firsts[0], manifest))
-            columns = {name: pieces.columns[name][its] for name in PROVENANCE_SCHEMA.names}
+        for its, block in blocks_of(path, entry, manifest, kept, firsts):
+            places = (kept["start"][its].astype(np.int64), moved["start"][its].astype(np.int64))
+            append(_moved(block, *places, manifest.pad_id))
+            columns = {name: moved[name][its] for name in PROVENANCE_SCHEMA.names}
             append_pieces(pa.table(columns, schema=PROVENANCE_SCHEMA))
 
 
 def _moved(
-    before: NDArray[Any], pieces: _Pieces, its: slice, firsts: NDArray[np.int64], manifest: PackedManifest
+    block: SequenceBlock, starts: NDArray[np.int64], places: NDArray[np.int64], pad_id: int
 ) -> SequenceBlock:
-    """The sequences with the kept pieces moved together, and padding after them."""
-    rows = np.full_like(before, manifest.pad_id)
-    lengths = pieces.columns["length"][its].astype(np.int64)
-    size, width = before.itemsize, before.shape[1]
-    base = np.repeat(np.arange(len(before)) * width, np.diff(firsts))
-    gather(
-        before.reshape(-1).view(np.uint8),
-        (base + pieces.starts[its]) * size,
-        lengths * size,
-        (base + pieces.columns["start"][its]) * size,
-        rows.reshape(-1).view(np.uint8),
-    )
-    starts = pieces.columns["document_start"][its].astype(np.int64)
-    return SequenceBlock(rows, firsts, lengths, starts)
+    """The sequences with the pieces at `starts` moved to their `places`, and padding elsewhere."""
+    rows = np.full_like(block.rows, pad_id)
+    size, width = rows.itemsize, rows.shape[1]
+    base = np.repeat(np.arange(len(rows)) * width, np.diff(block.firsts))
+    before, after = (tokens.reshape(-1).view(np.uint8) for tokens in (block.rows, rows))
+    gather(before, (base + starts) * size, block.lengths * size, (base + places) * size, after)
+    return replace(block, rows=rows)
 
 
 def run(
     params: TakedownParams, *, out: Path, packed: Path, documents: Sequence[Mapping[str, Any]]
 ) -> Outcome:
-    """Write the packed artifact in `packed` without `documents`.
-
-    Args:
-        params: the reason, which changes no file.
-        out: the new artifact's directory.
-        packed: the directory of the old version.
-        documents: the fields of one `TakenDocument` each, in any order.
-
-    Raises:
-        StoreError: a file of the old artifact is missing or broken.
-    """
+    """Write the packed artifact without `documents`, the fields of a `TakenDocument` each, in any order."""
     manifest = PackedManifest.open(packed)
     taken = in_order(documents)
     wanted = DocumentSet(manifest.sources, places_of(taken))
     shards = [take_down_shard(packed, manifest, entry, wanted, out) for entry in manifest.shards]
-    made = _manifest(manifest, shards)
+    # its sequences no longer equal those of the artifact that it was exported from
+    predecessors = tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])}))
+    entries = [shard.entry for shard in shards]
+    made = of_shards(manifest, entries, origin=None, predecessors=predecessors)
     write_folder_files(out, made)
     pieces = {name: np.concatenate([shard.pieces[name] for shard in shards]) for name in shards[0].pieces}
     pq.write_table(
@@ -168,18 +142,6 @@ def run(
     takedown = _takedown(packed, taken, pieces)
     takedown.save(out)
     return Outcome(metrics=_metrics(made, shards, takedown), accounts=_accounts(manifest, made, shards))
-
-
-def _manifest(manifest: PackedManifest, shards: Sequence[TakenDownShard]) -> PackedManifest:
-    num_tokens = sum(shard.entry.num_tokens for shard in shards)
-    figures = {
-        "num_tokens": num_tokens,
-        "num_padding_tokens": manifest.num_sequences * manifest.sequence_length - num_tokens,
-        "shards": tuple(shard.entry for shard in shards),
-        "origin": None,  # its sequences no longer equal those of the artifact that it was exported from
-        "predecessors": tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])})),
-    }
-    return manifest.model_copy(update=figures)
 
 
 def _takedown(packed: Path, taken: Sequence[TakenDocument], pieces: Columns) -> TakedownManifest:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pydantic import BaseModel
 
+from tokmill.tasks.fim.rearrangement import FIM_TOKENS
 from tokmill.tasks.formats.mixture import TAKEN_DOWN, Ledger, Mixture
 from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.text.quarantine import place_of
@@ -52,28 +53,18 @@ def trace_document(origins: Origins, name: str) -> list[TracedDocument]:
 
 
 def _traced(origins: Origins, document: FoundDocument) -> TracedDocument:
-    own = ("sequence", "start", "length", "document_start", "epoch")
-    rows = (pa.table(columns).to_pylist() for columns in pieces_at(origins.path, [document.place]))
     pieces = [
-        PlacedPiece(
-            num_document_tokens=row["length"] - (3 if row.get("fim") else 0),
-            **{name: row[name] for name in own},
-        )
-        for part in rows
-        for row in part
+        PlacedPiece(num_document_tokens=row["length"] - (FIM_TOKENS if row.get("fim") else 0), **row)
+        for columns in pieces_at(origins.path, [document.place])
+        for row in pa.table(columns).to_pylist()
     ]
     shard = origins.corpus.shards(document.source)[document.shard]
     form = next(segment.format for segment in shard.segments if segment.file == document.file)
     position = origins.encoded_position(document.place)
     encoded = origins.encoded_shard(document.source, document.shard)
     return TracedDocument(
-        name=document.name,
-        source=document.source,
-        file=document.file,
-        row=document.row,
+        **document._asdict(),
         place=place_of(document.file, document.row, form),
-        shard=document.shard,
-        ordinal=document.ordinal,
         document_length=0 if position is None else len(encoded.document(position)),
         absent=None if pieces else why_absent(origins, document),
         pieces=pieces,

@@ -4,10 +4,8 @@
     SOURCE:FILE:ROW    the file's name in the corpus, and the row in the file, from 0
     SOURCE:FILE        a file that is a single document (format text)
 
-Laws. If a name is both an id and a file with a row, it means the id. Ids need not be unique: a name means
-every document of the source that has this id. Ids are stored only in the source's files, so looking them up
-reads the source once, whatever the number of names, and checks that the text has not changed since it was
-ingested. A name that matches no document is an error.
+If a name is both an id and a file with a row, it means the id, of every document that has it. Ids are stored
+only in the source's files, so looking them up reads the source once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,11 +106,7 @@ def _ids_in(origins: Origins, shard: Shard) -> Iterator[tuple[NDArray[Any], pa.A
 
 
 def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int, str]:
-    """The ids of documents of a shard, by ordinal; empty if the source has no id column.
-
-    Raises:
-        SourceError: a file is missing or has changed since it was ingested.
-    """
+    """The ids of documents of a shard, by ordinal; empty if the source has no id column."""
     if shard.options.id_column is None:
         return {}
     found: dict[int, str] = {}

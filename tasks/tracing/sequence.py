@@ -13,6 +13,10 @@ from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.tracing.names import ids_of
 from tokmill.tasks.tracing.origins import Origins
 
+_OF_PIECE = (
+    *("start", "length", "source", "shard", "ordinal", "document_start", "num_document_tokens", "epoch"),
+)
+
 
 class TracedPiece(BaseModel, frozen=True):
     """A piece of one document, and its origin; lengths and places in tokens, rows from 0."""
@@ -91,22 +95,15 @@ class _Tracer:
         document = self._encoded(piece.source, piece.shard).document(piece.document)
         tokens = input_ids[piece.start : piece.start + piece.length]
         return TracedPiece(
-            start=piece.start,
-            length=piece.length,
             name=f"{piece.source}:{own}" if own is not None else f"{piece.source}:{file}:{row}",
-            source=piece.source,
             file=file,
             row=row,
             path=str(origins.path_of(piece.source, file)),
             place=place_of(file, row, form),
             id=own,
-            shard=piece.shard,
-            ordinal=piece.ordinal,
-            document_start=piece.document_start,
-            num_document_tokens=piece.num_document_tokens,
+            **{name: getattr(piece, name) for name in _OF_PIECE},
             document_length=len(document),
             bytes=self._bytes(piece, tokens, document),
-            epoch=piece.epoch,
             text=origins.tokenizer.decode(self._of_text(tokens)),
         )
 

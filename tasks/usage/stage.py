@@ -1,8 +1,6 @@
 """usage: count how a vocabulary is used in what was encoded, by token and by source.
 
-The figures come from the encoded shards' statistics and token counts; no text is read or encoded again. The
-stage publishes `vocab_occurrences`, `vocab_suspects`, `usage_sources`, `usage_tokens` and `usage_lengths`
-below `catalog/` (which the store's catalog indexes), `summary.json` and `summary.md`.
+The figures come from the encoded shards' statistics and token counts; no text is read or encoded again.
 """
 
 from collections.abc import Mapping, Sequence
