@@ -87,27 +87,14 @@ ids = tokenizer.encode("{text}", bos=False, eos=False)"""
 
 def to_markdown(facts: Facts) -> str:
     """The card as a Markdown document."""
-    family, readable = facts["family"].replace("_", "-"), {one["format"] for one in _written(facts)}
+    family = facts["family"].replace("_", "-")
+    readable = {one["format"] for one in facts["exports"] if one["files"]}
     front = {
         "library_name": "transformers" if "huggingface" in readable else "tokmill",
         "tags": ["tokmill", "tokenizer", family, *facts["tags"]],
     }
-    sections = (
-        _opening,
-        _decisions,
-        _trained_on,
-        _measured,
-        _languages,
-        _vocabulary,
-        _probes,
-        _special,
-        _loading,
-    )
-    return document(front, facts, [section(facts) for section in sections])
-
-
-def _written(facts: Facts) -> list[Facts]:
-    return [one for one in facts["exports"] if one["files"]]
+    sections = [_opening, _decisions, _trained_on, _measured, _languages, _vocabulary, _probes, _special]
+    return document(front, facts, [section(facts) for section in [*sections, _loading]])
 
 
 def _opening(facts: Facts) -> list[str]:
@@ -171,7 +158,11 @@ def _languages(facts: Facts) -> list[str]:
     columns: dict[str, Column] = {
         "language": "language",
         "premium": lambda row: f"{row['premium']:.2f}",
-        "interval": _interval,
+        "interval": lambda row: (
+            "–"
+            if None in (row["premium_low"], row["premium_high"])
+            else "{premium_low:.2f}–{premium_high:.2f}".format(**row)
+        ),
     }
     note = (
         f"How many tokens the same sentences take, over those of {rows[0]['reference']}, with the interval "
@@ -179,11 +170,6 @@ def _languages(facts: Facts) -> list[str]:
     )
     ordered = sorted(rows, key=lambda row: (-row["premium"], row["language"]))
     return ["## Languages", "", *listed(ordered, columns), "", note]
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    low, high = row["premium_low"], row["premium_high"]
-    return "–" if low is None or high is None else f"{low:.2f}–{high:.2f}"
 
 
 def _vocabulary(facts: Facts) -> list[str]:

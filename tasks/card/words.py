@@ -84,13 +84,9 @@ def listed(
     left: Sequence[int] = (0,),
     total: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return facts as a table.
+    """Return facts as a table, with columns of text `left`, and a last row in bold.
 
-    Args:
-        rows: a mapping each.
-        columns: by heading the name of a fact, which says how it is written, or a function of the row.
-        left: columns of text, which are aligned left.
-        total: a last row, in bold.
+    A column is by its heading the name of a fact, which says how it is written, or a function of the row.
     """
 
     def cells(row: Mapping[str, Any]) -> list[str]:

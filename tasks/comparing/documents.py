@@ -109,7 +109,7 @@ def _from_text(record: Record, corpus: Corpus, shard: Shard) -> dict[int, bytes]
     try:
         for batch in read_shard(shard, {shard.source: origin[: -len(name)]}):
             texts = [batch.data[start:end].tobytes() for start, end in pairwise(batch.offsets.tolist())]
-            found |= _digests(batch.ordinals, texts)
+            found |= digests_of(batch.ordinals, texts)
     except (TaskError, OSError):
         return None
     return found
@@ -142,10 +142,10 @@ def _decoded(store: Store, record: Record) -> dict[int, bytes] | None:
     texts = [tok.decode_bytes(ids[first : len(ids) - last]) for ids in documents]
     if sum(map(len, texts)) != facts.num_bytes:  # what normalization or an unknown token has taken is lost
         return None
-    return _digests(shard.ordinals, texts)
+    return digests_of(shard.ordinals, texts)
 
 
-def _digests(ordinals: NDArray[Any], texts: Iterable[bytes]) -> dict[int, bytes]:
+def digests_of(ordinals: NDArray[Any], texts: Iterable[bytes]) -> dict[int, bytes]:
     """What identifies the texts of documents, by ordinal."""
     digests = (blake2b(text, digest_size=16).digest() for text in texts)
     return dict(zip(ordinals.tolist(), digests, strict=True))

@@ -9,9 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tokmill.tasks.comparing.artifacts import Explanation, Line, SideBySide, change_text
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.runs import Comparison
+from tokmill.tasks.comparing.runs import Comparison, Explanation, Line, SideBySide, change_text
 from tokmill.tasks.pages.page import document, gap, note, section, static, table, write_document
 
 _FIRST_SHOWN: Final = (
@@ -71,12 +70,16 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
             {"id": head, "name": run.name or run.profile, "state": run.state, "started": run.started[:16]}
             for head, run in zip(comparison.heads, comparison.runs, strict=True)
         ],
-        "columns": [
-            {"name": line.name, "of": of, "values": list(map(_plain, line.values)), **_exact(line.values)}
-            for of, line in every
-        ],
+        "columns": [_column(of, line) for of, line in every],
         "chosen": [*_telling(comparison.parameters), *first],
     }
+
+
+def _column(of: str, line: Line) -> dict[str, Any]:
+    """Return a column, with the digits of integers that JavaScript's numbers do not tell apart."""
+    exact = [f"{each:,}" if isinstance(each, int) and abs(each) > _SAFE else None for each in line.values]
+    column = {"name": line.name, "of": of, "values": list(map(_plain, line.values))}
+    return column | {"exact": exact} if any(exact) else column
 
 
 def _telling(parameters: Sequence[Line]) -> list[str]:
@@ -91,12 +94,6 @@ def _plain(value: Any) -> float | int | str | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return value_text(value)
-
-
-def _exact(values: Sequence[Any]) -> dict[str, list[str | None]]:
-    """Return the digits of integers that JavaScript's numbers do not tell apart, such as seeds."""
-    texts = [f"{value:,}" if isinstance(value, int) and abs(value) > _SAFE else None for value in values]
-    return {"exact": texts} if any(texts) else {}
 
 
 def _runs(comparison: Comparison, heads: Sequence[str]) -> str:

@@ -70,7 +70,9 @@ class Walk:
         own = own_causes(a, b)
         if any(cause.field == "stage" for cause in own):
             return once_each([*self._of_reworked(a, b), *own])
-        below = [cause for role in _roles(a, b) for cause in self._of_role(role, a, b)]
+        left, right = (record.payload.get("inputs") or {} for record in (a, b))
+        roles = [role for role in {**right, **left} if left.get(role) != right.get(role)]
+        below = [cause for role in roles for cause in self._of_role(role, a, b)]
         here = "" if b.kind.endswith(_SHARD) else f"{b.kind}/{b.name}"
         reaching = [cause.reaching(here) if here else cause for cause in below]
         return once_each([*reaching, *own])
@@ -188,12 +190,6 @@ def _given_to(record: Record) -> Iterator[str]:
 def _reworked(record: Record) -> InputEntry | None:
     """Return the artifact of the same kind that one was made from; None if it was made from others."""
     return next((entry for entry in record.inputs if entry.kind == record.kind), None)
-
-
-def _roles(a: Record, b: Record) -> list[str]:
-    """The roles in which two artifacts have different inputs, those of the second one first."""
-    left, right = a.payload.get("inputs") or {}, b.payload.get("inputs") or {}
-    return [role for role in {**right, **left} if left.get(role) != right.get(role)]
 
 
 def _entries(record: Record, role: str) -> list[InputEntry]:

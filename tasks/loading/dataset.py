@@ -18,8 +18,7 @@ import numpy as np
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tokmill.tasks.loading.prefetch import fetch_descriptions, made_ahead
-from tokmill.tasks.loading.rows import PackedRows
+from tokmill.tasks.loading.rows import PackedRows, fetch_descriptions, made_ahead
 from tokmill.tasks.loading.split import Order, Place, Remainder, RowLengths, Split, Walk
 from tokmill.tasks.store.naming import artifact_folder
 

@@ -109,12 +109,10 @@ def _check_total(params: MixParams, case: Case, total: Decimal) -> None:
 
 
 def _pacing(params: MixParams, timeline: Timeline) -> Pacing | None:
-    if params.curriculum is None:
-        return None
-    check_sources("curriculum.sources", params.curriculum.sources, timeline.sources, MixingError, "mix")
-    if params.paced is None:
-        return None
-    return Pacing(competence_of(params.paced), params.paced.sources or timeline.sources)
+    if rules := params.curriculum:
+        check_sources("curriculum.sources", rules.sources, timeline.sources, MixingError, "mix")
+    paced = rules is not None and rules.order == "competence"
+    return Pacing(competence_of(rules), rules.sources or timeline.sources) if rules and paced else None
 
 
 def competence_of(rules: CurriculumParams) -> Competence:

@@ -96,15 +96,15 @@ class Planning:
         for cut in self.cuts:
             lengths = np.array([cut.num_tokens], dtype=np.uint32)
             self.draws[cut.source].add(lengths, np.array([cut.epoch == 0]))
-        numbers = {source: index for index, source in enumerate(self.sources)}
-        shards = {
-            (source, shard.digest): index
-            for source, lengths in self.sources.items()
+        places = {
+            (source, shard.digest): (number, index)
+            for number, (source, lengths) in enumerate(self.sources.items())
             for index, shard in enumerate(lengths.shards)
         }
+        source, shard = zip(*(places[cut.source, cut.digest] for cut in self.cuts), strict=True)
         return Plan(
-            source=np.array([numbers[cut.source] for cut in self.cuts], dtype=np.uint16),
-            shard=np.array([shards[cut.source, cut.digest] for cut in self.cuts], dtype=np.uint32),
+            source=np.array(source, dtype=np.uint16),
+            shard=np.array(shard, dtype=np.uint32),
             document=np.array([cut.document for cut in self.cuts], dtype=np.uint32),
             epoch=np.array([cut.epoch for cut in self.cuts], dtype=np.uint16),
             num_tokens=np.array([cut.num_tokens for cut in self.cuts], dtype=np.uint32),
@@ -120,14 +120,14 @@ class Planning:
         lengths, draw, standing = self.sources[source], self.draws[source], self.standings[source]
         rests = [cut for cut in self.cuts if cut.source == source and cut.epoch == 0]
         further = 0
+        num_in, kept, drawn = (
+            getattr(owner, f"{what}_{unit}")
+            for owner, what in ((lengths, "num"), (draw, "unique"), (draw, "num"))
+        )
+        empty, rest = 0, sum(cut.num_tokens for cut in rests)
         if unit == "documents":
-            begun = len({(cut.digest, cut.document) for cut in rests})
-            further = len(rests) - begun
-            num_in, empty, rest = lengths.num_documents, standing.empty, begun
-            kept, drawn = draw.unique_documents, draw.num_documents
-        else:
-            num_in, empty, rest = lengths.num_tokens, 0, sum(cut.num_tokens for cut in rests)
-            kept, drawn = draw.unique_tokens, draw.num_tokens
+            empty, rest = standing.empty, len({(cut.digest, cut.document) for cut in rests})
+            further = len(rests) - rest
         consumed, taken_down = (pair[unit == "tokens"] for pair in (standing.consumed, standing.taken_down))
         became = {"kept": kept, "repeated": drawn - kept, "dropped:empty": empty}
         if self.settled.history.position or taken_down:

@@ -19,9 +19,8 @@ from tokmill.tasks.store.fingerprint import canonical_json, digest_bytes
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.verify import file_damages
-from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import EXCLUDE, TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing.document import why_absent
 from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins

@@ -58,7 +58,10 @@ def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument
     for name in names:
         source, colon, rest = name.partition(":")
         if not colon or source not in corpus.sources:
-            raise TracingError(_no_source(corpus, name))
+            raise TracingError(
+                f"{shortened(name)} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is "
+                f"one of {', '.join(nearest(source, corpus.sources))}"
+            )
         wanted.setdefault(source, {})[rest] = name
     found: list[FoundDocument] = []
     unknown: list[str] = []
@@ -139,14 +142,6 @@ def is_row(text: str) -> bool:
 def _document(corpus: Corpus, shard: Shard, ordinal: int, name: str) -> FoundDocument:
     file, row = corpus.lookup(shard.source, shard.index, ordinal)
     return FoundDocument(shard.source, shard.index, ordinal, name, file, row)
-
-
-def _no_source(corpus: Corpus, name: str) -> str:
-    sources = ", ".join(nearest(name.partition(":")[0], corpus.sources))
-    return (
-        f"{shortened(name)} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is one of "
-        f"{sources}"
-    )
 
 
 def _unknown(corpus: Corpus, names: list[str]) -> str:

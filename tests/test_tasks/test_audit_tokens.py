@@ -11,6 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.test_tasks.audited import FAMILIES, TEXTS, of_family
 from tokmill import tokenizer
 from tokmill.tasks.audit.measurement import words_of
 from tokmill.tasks.audit.suspects import find_suspects, signs
@@ -70,32 +71,17 @@ def test_occurrences_in_training(pairs: Tokenizer) -> None:
     assert table(pairs)[" T"]["redundant"] is None
 
 
-TEXTS = ["the cat sat on the mat, the cats sit", "unhappy cats unwind", "mats and hats"] * 3
-FAMILIES = {
-    "wordpiece": {"split_pattern": "bert", "special_tokens": ["[UNK]"]},
-    "word_bpe": {"special_tokens": ["[UNK]"]},
-    "unigram": {"special_tokens": ["[UNK]"]},
-    "char_bpe": {"special_tokens": ["[UNK]"]},
-    "word_level": {"special_tokens": ["[UNK]"]},
-    "character_level": {"special_tokens": ["[UNK]"]},
-    "byte_bpe": {},
-}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_its_tokens_and_those_that_it_gives_are_reachable(family: str) -> None:
-    tok = tokenizer.train(TEXTS, family=family, vocab_size=300, allow_smaller=True, **FAMILIES[family])
+    tok = of_family(family)
     rows = describe_tokens(tok).to_pylist()
     given = set(tok.encode_batch(TEXTS).ids.tolist())
     assert {row["token_id"] for row in rows if row["reachable"] is False}.isdisjoint(given)
     assert [row["token_id"] for row in rows] == list(range(tok.vocab_size))
     assert all(row["encodes_to"] for row in rows if row["reachable"] is False and row["is_utf8"])
-
-
-def test_sentencepiece_marks_are_spaces() -> None:
-    tok = tokenizer.train(TEXTS, family="unigram", mode="sentencepiece", vocab_size=60, allow_smaller=True)
-    rows = table(tok)
-    assert [rows["▁the"][name] for name in ("word", "leading_space", "reachable")] == ["the", True, True]
+    marked = [row for row in rows if row["text"].startswith("▁") and len(row["text"]) > 1]
+    assert bool(marked) == (family == "sentencepiece")
+    assert all(row["leading_space"] and "▁" not in (row["word"] or "") for row in marked)
 
 
 ADDED = [b"ab", b"abc", b"abcd", b"xY", b"\xc3\xa9", b"b c", b"\xe4\xb8"]
@@ -215,13 +201,10 @@ def words(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("Don't stop: U.S.A. 1,000.5!", ["Don't", "stop", "U.S.A", "1,000.5"]),
-        ("a,b foo_bar x1y", ["a", "b", "foo_bar", "x1y"]),
         ("漢字 カタカナ ひら", ["漢", "字", "カタカナ", "ひ", "ら"]),
         ("צה\"ל ג'", ['צה"ל', "ג'"]),
-        ("ไทย", ["ไ", "ท", "ย"]),
         ("हिन्दी été e\u0301te\u0301", ["हिन्दी", "été", "e\u0301te\u0301"]),
         ("😀 ... \n", []),
-        ("", []),
     ],
 )
 def test_by_hand(text: str, expected: list[str]) -> None:

@@ -199,15 +199,6 @@ def test_the_loading_example_runs(text, made):
     assert scope["sequence"].input_ids.shape == (32,)
 
 
-def test_the_card_does_not_depend_on_the_store_or_the_cache(line, made, tmp_path):
-    other = Line(Store.open(tmp_path / "other"), line.texts)
-    ref = other.run(PARAMS)["card"]
-    for name in ("card.json", "card.md"):
-        assert (other.store.path(ref) / name).read_bytes() == (made["card"] / name).read_bytes()
-    said = (made["card"] / "card.md").read_text() + (made["card"] / "card.json").read_text()
-    assert str(line.texts.parent) not in said
-
-
 def account(num_in, source="a", added=None, **became):
     return Account(source=source, unit="tokens", num_in=num_in, added=added or {}, became=became)
 

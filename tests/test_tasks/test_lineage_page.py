@@ -131,15 +131,9 @@ def record(browser: webdriver.Chrome) -> str:
 
 @in_browser
 def test_the_map_opens_at_the_artifact_with_shards_folded(browser: webdriver.Chrome) -> None:
-    assert boxes(browser) == [
-        "files /raw/<i>head</i>.txt",
-        "files p.* seed",
-        "joined all@v1",
-        "joined book@v1",
-        "joined other@v1",
-        "text head@v1",
-        "text p.*",
-    ]
+    joined = [f"joined {name}@v1" for name in ("all", "book", "other")]
+    files = ["files /raw/<i>head</i>.txt", "files p.* seed"]
+    assert boxes(browser) == [*files, *joined, "text head@v1", "text p.*"]
     assert boxes(browser, "[aria-pressed=true]") == ["joined all@v1"]
     assert boxes(browser, ".far") == []
     shown = record(browser)

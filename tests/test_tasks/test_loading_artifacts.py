@@ -14,9 +14,8 @@ from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading import Field, PackedDataset, Remainder
 from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import listed
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
 def exported(store, packed, formats):

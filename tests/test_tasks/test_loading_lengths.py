@@ -11,7 +11,7 @@ from tests.test_tasks.fabricated import FIELDS, LENGTHS, loading_ends, packed_fo
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.prefetch import AHEAD, ShardFetcher
+from tokmill.tasks.loading.rows import AHEAD, ShardFetcher
 
 OWN = 16
 

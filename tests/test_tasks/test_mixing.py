@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, numbered
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.mixture import Mixture
@@ -22,24 +22,6 @@ LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_si
     lambda shards: any(map(any, shards))
 )
 CORPORA = st.dictionaries(st.sampled_from("abcd"), LENGTHS, min_size=1)
-
-
-def test_the_plan_is_pinned():
-    """If this changes, every mixture changes: raise the stage's version."""
-    corpus = {"a": [[5, 3, 8], [1, 9]], "b": [[4, 4]], "c": [[30]]}
-    found = Planned(corpus, weights={"a": 2, "b": 1, "c": 1}, max_repetition={"a": 1, "b": 3}, seed=42)
-    assert MIX.version == 6
-    assert rows(found.plan) == [
-        (0, 0, 2, 0, 8),
-        (1, 0, 0, 0, 4),
-        (2, 0, 0, 0, 30),
-        (0, 0, 0, 0, 5),
-        (0, 1, 0, 0, 1),
-        (1, 0, 1, 0, 4),
-        (0, 0, 1, 0, 3),
-        (1, 0, 1, 1, 4),
-        (0, 1, 1, 0, 9),
-    ]
 
 
 def test_manifest_and_accounts_say_what_was_asked_and_what_came_of_it():
@@ -93,26 +75,15 @@ def test_every_mixture_keeps_its_promises(corpus, rule, seed, memory_rows):
         assert all(set(epoch) == every for epoch in epochs[:-1])
 
 
-def test_the_stage_reads_lengths_and_its_plan_reads_back(tmp_path):
+def test_a_plan_with_other_columns_is_refused(tmp_path):
     corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
-    out = tmp_path / "mixture"
-    outcome = made(MIX, MixParams(seed=3), out, **corpus.inputs)
-    files = ["mixture.json", "plan.parquet", "request.parquet", "shares.parquet"]
-    assert sorted(path.name for path in out.iterdir()) == files
-    assert outcome.metrics == {
-        "method": "proportional",
-        "num_documents": 5,
-        "num_tokens": 16,
-        "limited_by": "a, b",
-        "share.a": 0.75,
-        "share.b": 0.25,
-    }
-    assert rows(Mixture.open(out).plan()) == rows(Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
-    table = pq.read_table(out / "plan.parquet")
-    assert [str(field.type) for field in table.schema] == ["uint16", "uint32", "uint32", "uint16", "uint32"]
-    pq.write_table(table.drop_columns(["epoch"]), out / "plan.parquet")
+    plan = mix_corpus(corpus, tmp_path, seed=3) / "plan.parquet"
+    assert rows(Mixture.open(plan.parent).plan()) == rows(
+        Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan
+    )
+    pq.write_table(pq.read_table(plan).drop_columns(["epoch"]), plan)
     with pytest.raises(StoreError, match=r"plan\.parquet: columns must be"):
-        Mixture.open(out).plan()
+        Mixture.open(plan.parent).plan()
 
 
 def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
@@ -162,13 +133,6 @@ def woven(sources):
     """The order of sources whose documents are given here, each source's share as large as it is."""
     corpus = {str(k): [[length] for length in lengths] or [[]] for k, lengths in enumerate(sources)}
     return Planned(corpus).plan.source.tolist()
-
-
-def test_weaving_by_hand():
-    # Equal documents at 2 : 1. Finishes: a at 1/4, 2/4, 3/4, 1; b at 1/2, 1.
-    # t=0: a (1/4). t=1/6: only b has started. t=2/6: a's second (from 1/4). t=3/6: a's third and b's second
-    # have started, a finishes first. t=4/6: b; t=5/6: a.
-    assert woven([[1, 1, 1, 1], [1, 1]]) == [0, 1, 0, 0, 1, 0]
 
 
 @given(st.lists(st.sampled_from([1, 2, 4]).map(lambda n: [8 // n] * n), min_size=1, max_size=4))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.fabricated import encoded_corpus, made, numbered, packed_corpus
 from tests.test_tasks.planned import Planned, assert_shares_hold
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.packed.reader import PackedReader
@@ -98,11 +98,9 @@ def test_min_epochs_that_whole_documents_cannot_reach_is_warned_of():
 
 
 def test_a_split_document_is_packed_up_to_its_quota(tmp_path):
-    corpus = encoded_corpus(tmp_path, {"a": [numbered([40])], "b": [numbered([30], first=100)]}, end_id=0)
-    params = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}
-    outcome, packed = pack_mixture(
-        corpus, mix_corpus(corpus, tmp_path, **params), tmp_path, sequence_length=8
-    )
+    documents = {"a": [numbered([40])], "b": [numbered([30], first=100)]}
+    mix = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}
+    _, outcome, packed = packed_corpus(tmp_path, documents, mix, end_id=0, sequence_length=8)
     tokens = [token for sequence in PackedReader.open(packed) for token in sequence.input_ids.tolist()]
     assert sorted(tokens) == [*range(20), *range(100, 120)]  # and no end token, since neither is at its end
     assert outcome.metrics["num_sequences"] == 5

@@ -215,19 +215,11 @@ class TestRemoving:
     @pytest.mark.parametrize(
         ("damage", "words"),
         [
-            (lambda text: text[:-20], "cannot be read as a tombstone"),
             (lambda text: "what a link led to", "cannot be read as a tombstone: Invalid JSON"),
             (lambda text: text.replace('"size_bytes": ', '"size_bytes": 9'), "content digest is not that of"),
             (lambda text: text.replace("joined", "text"), "do not have the digest in the second line"),
-            (
-                lambda text: text.replace('"by": "', '"by": "not '),
-                "do not have the digest in the second line",
-            ),
             (lambda text: "{\n" + text.split("\n", 2)[2], "the second line holds no digest of the others"),
-            (
-                lambda text: text.replace('"format_version": 2', '"format_version": 9', 1),
-                "version=9 is not 2",
-            ),
+            (lambda text: text.replace('"format_version": 2', '"format_version": 9'), "version=9 is not 2"),
         ],
     )
     def test_verify_tells_a_damaged_tombstone_from_a_sound_one(self, store, damage, words):

@@ -13,8 +13,7 @@ from tokmill.tasks.formats.mixture import Ledger, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
-from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import EXCLUDE, TAKEDOWN, TakedownParams
 
 
 class Run:

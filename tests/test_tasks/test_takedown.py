@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, published
+from tests.test_tasks.fabricated import made, numbered, packed_corpus, published
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
 from tokmill.tasks.embeddings.config import read_json
 from tokmill.tasks.formats.mixture import Mixture
@@ -19,9 +19,8 @@ from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.packing.export import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.store.digest import FileDigests
-from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import read_names, take_down
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
 FORMATS = list(get_args(PackedFormat))
@@ -35,10 +34,9 @@ DOCUMENTS = {
 def packed(tmp_path_factory):
     """Sequences in several shards, in every format; not to be changed."""
     folder = tmp_path_factory.mktemp("packed")
-    corpus = encoded_corpus(folder / "corpus", DOCUMENTS, end_id=7)
-    mixture = mix_corpus(corpus, folder, max_repetition=3, temperature=3.0)
-    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS}
-    return published(pack_mixture(corpus, mixture, folder, **options)[1], folder / "store")
+    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS, "end_id": 7}
+    mix = {"max_repetition": 3, "temperature": 3.0}
+    return published(packed_corpus(folder, DOCUMENTS, mix, **options)[2], folder / "store")
 
 
 def taken_down(packed, out, places):
@@ -123,8 +121,7 @@ def test_shards_without_the_documents_are_the_same_files(packed, tmp_path):
 def test_the_accounts_by_hand(tmp_path):
     """|aaaaa bb|bb cccc..|: the middle document goes, two of its four tokens from each sequence."""
     lengths = [5, 4, 4]
-    corpus = encoded_corpus(tmp_path / "corpus", {"s": [numbered(lengths)]})
-    _, path = pack_mixture(corpus, mix_corpus(corpus, tmp_path), tmp_path, sequence_length=8)
+    *_, path = packed_corpus(tmp_path, {"s": [numbered(lengths)]}, sequence_length=8)
     middle = PackedReader.open(path).provenance(0)[1].document
     source = published(path, tmp_path / "store")
     outcome = taken_down(source, tmp_path / "out", [("s", 0, middle)])

@@ -16,8 +16,8 @@ from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.request import listed
+from tokmill.tasks.takedown.stage import EXCLUDE, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document, trace_sequence
 
 

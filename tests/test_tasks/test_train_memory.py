@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.core.errors import MachineError
-from tokmill.tasks.formats.counts import (
-    Balance,
-    BalancedSource,
-    CountedSource,
-    Counts,
-    CountsManifest,
-    CountsStatistics,
-    write_counts,
-)
+from tokmill.tasks.formats import counts as files
+from tokmill.tasks.formats.counts import Balance, Counts, write_counts
 from tokmill.tasks.store import Store
 from tokmill.tasks.train.learning import learn
 from tokmill.tasks.train.memory import available_memory, fitting_size
@@ -61,11 +54,13 @@ def write_corpus(
     counted = []
     for source, words in sources.items():
         totals = write_counts(folder / f"{source}.parquet", PretokenCounts.from_dict(words))
-        statistics = CountsStatistics(num_documents=1, num_bytes=1, **totals._asdict())
-        counted.append(CountedSource(source=source, statistics=statistics))
-    CountsManifest(cut=params.cut, sources=counted).save(folder)
+        statistics = files.CountsStatistics(num_documents=1, num_bytes=1, **totals._asdict())
+        counted.append(files.CountedSource(source=source, statistics=statistics))
+    files.CountsManifest(cut=params.cut, sources=counted).save(folder)
     shares = {"num_documents": 1, "num_bytes": 1, "natural_share": 0.5, "share": 0.5, "capped": False}
-    given = [BalancedSource(source=name, factor=(factors or {}).get(name, 1), **shares) for name in sources]
+    given = [
+        files.BalancedSource(source=name, factor=(factors or {}).get(name, 1), **shares) for name in sources
+    ]
     rule = {"method": "temperature", "temperature": 1.0, "unit": "bytes", "max_repetition": None}
     Balance(**rule, total=2, resolution=resolution, sources=given).save(folder)
     return folder

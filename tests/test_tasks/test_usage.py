@@ -10,7 +10,7 @@ from tests.test_tasks.fabricated import encoded_corpus
 from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import renyi_efficiency
 from tokmill.tasks.formats.encoded import EncodedStatistics
-from tokmill.tasks.usage.contexts import find_contexts, sequences_of
+from tokmill.tasks.usage.stage import find_contexts, sequences_of
 from tokmill.tasks.usage.summary import Summary, summarize, to_markdown
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows, usage_database, write_tables
 from tokmill.tokenizer.core.text import readable
