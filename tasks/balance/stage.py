@@ -157,7 +157,6 @@ def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize])
 
 
 def _warnings(params: BalanceParams, entries: list[BalancedSource]) -> Iterator[str]:
-    """Warnings of text that counts very often or hardly at all, and of shares that a limit cut."""
     for entry in entries:
         if entry.capped and params.tables:
             yield (

@@ -161,7 +161,6 @@ def _shares(amounts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _tokenizer(upstream: Upstream, end_id: int | None) -> Facts:
-    """The facts about the tokenizer, and the findings of the audit."""
     from tokmill.tokenizer import load
 
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
@@ -244,7 +243,6 @@ def _ledgers(upstream: Upstream, packed: PackedManifest) -> list[Facts]:
 
 
 def _validation(paths: Mapping[str, Path]) -> Facts:
-    """The documents that are held out of training, and their sequences."""
     whole, held_out = Corpus.open(paths["ingested"]), Corpus.open(paths["validation_corpus"])
     encoded, packed = Encoded.open(paths["validation_encoded"]), PackedManifest.open(paths["validation"])
     read = StageAccounts.read(paths["ingested"], "ingest", "read", "kept")

@@ -34,6 +34,12 @@ def document(front: Mapping[str, str | Sequence[str]], facts: Facts, sections: I
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def section(title: str, *parts: str | Sequence[str]) -> list[str]:
+    """Return the lines of a section: its heading, and paragraphs or blocks of lines, without empty ones."""
+    blocks = [[part] if isinstance(part, str) else part for part in (f"## {title}", *parts) if part]
+    return [line for block in blocks for line in [*block, ""]][:-1]
+
+
 def opening(facts: Facts, glance: str, setting: str) -> list[str]:
     """Return a card's title, its glance, the description, and the license, also where none is stated."""
     described = ["", facts["description"]] if facts["description"] else []

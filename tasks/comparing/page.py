@@ -52,7 +52,6 @@ def page_of(comparison: Comparison) -> str:
 
 
 def _page(title: str, parts: Mapping[str, Sequence[str]], **more: Any) -> str:
-    """Return a page of these parts by heading, which the list of contents links to."""
     ids = {"Why they differ": "why", "Parallel coordinates": "coordinates"}
     contents = {ids.get(heading, heading.lower()): heading for heading in parts}
     sections = [section(name, heading, *parts[heading]) for name, heading in contents.items()]
@@ -142,7 +141,6 @@ def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
 
 
 def _causes(causes: Sequence[Cause]) -> str:
-    """Return causes as a list in HTML."""
     items = []
     for cause in causes:
         details = "".join(f"<li>{escape(line)}</li>" for line in cause.details)

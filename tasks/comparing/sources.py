@@ -78,7 +78,6 @@ def _json(documents: Documents | None) -> dict[str, int] | None:
 
 
 def _said(changes: Sequence[FileChange], documents: Documents | None) -> str:
-    """What became of a source's documents and files."""
     hows = [change.how for change in changes]
     same = all(how == "renamed" for how in hows)
     said = "" if documents is None else ": the same documents" if same else f": {documents.text}"

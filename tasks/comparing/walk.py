@@ -83,13 +83,10 @@ class Walk:
         A holdout takes a part of what was ingested, a takedown leaves documents out of what was packed.
         """
         before, after = _reworked(a), _reworked(b)
-        if before is None and after is not None:
-            origin = self._input(after, 1)
-            return [] if origin is None else self._causes(a, origin)
-        if before is not None and after is None:
-            origin = self._input(before, 0)
-            return [] if origin is None else self._causes(origin, b)
-        return []
+        if (before is None) == (after is None):
+            return []
+        one, other = self._input(before, 0) if before else a, self._input(after, 1) if after else b
+        return [] if one is None or other is None else self._causes(one, other)
 
     def _of_role(self, role: str, a: Record, b: Record) -> Iterator[Cause]:
         left, right = _entries(a, role), _entries(b, role)

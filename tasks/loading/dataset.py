@@ -184,7 +184,6 @@ class PackedDataset:
         return TorchDataset(self._copy(_wanted=replace(self._wanted, dtype=dtype)))
 
     def _copy(self, **changed: object) -> "PackedDataset":
-        """A copy of this dataset at its place, with some attributes changed."""
         copied = self.__class__.__new__(self.__class__)
         copied.__dict__ |= self.__getstate__() | changed
         return copied
@@ -239,7 +238,6 @@ class PackedDataset:
         self._place = Place(start.epoch + 1)
 
     def _blocks(self, start: Place, per_block: int) -> Iterator[Block]:
-        """The batches from `start` to the end of the epoch, in blocks."""
         num_left = self.num_sequences - start.position
         per_look = max(1, _LOOK_AHEAD // (per_block * self.split.batch_size)) * per_block
         steps = self.split.steps(num_left)
@@ -266,7 +264,6 @@ class PackedDataset:
         return max(1, min(enough, self._prefetch // (2 * max(1, self._num_threads))))
 
     def _after(self, start: Place, num_steps: int) -> Place:
-        """The place `num_steps` steps after `start`."""
         position = start.position + num_steps * self.split.stride
         over = self.split.is_over(self.num_sequences - position)
         return Place(start.epoch + 1) if over else Place(start.epoch, position)

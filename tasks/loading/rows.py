@@ -144,8 +144,6 @@ class _Shard:
 
 
 class _Span:
-    """A range of memory as a buffer for numpy."""
-
     def __init__(self, address: int, length: int, dtype: np.dtype[Any]) -> None:
         self.__array_interface__ = {
             "version": 3,

@@ -108,8 +108,6 @@ class _Parts:
 
 
 class _Counter:
-    """Counts the documents of which a piece was read."""
-
     def __init__(self, out: Path, mixture: Mixture, encoded: EncodedManifest, before: Ledger | None) -> None:
         self._mixture, self._before = mixture, before
         self._shards = [(source.source, shard) for source in encoded.sources for shard in source.shards]
@@ -129,7 +127,6 @@ class _Counter:
             self._carry_over(before)
 
     def _carry_over(self, before: Ledger) -> None:
-        """Copy the counts of the ledger that the mixture continues."""
         places = {}
         for index, source in enumerate(self._sources):
             own = range(*self._numbers[index : index + 2])

@@ -110,7 +110,6 @@ class Difficulty:
             yield rows
 
     def _difficulties(self) -> Iterator[NDArray[np.float32]]:
-        """One number per document, block by block."""
         if len(self.measures) == 1 and not self.measures[0].two_sided:
             return self._values(self.measures[0])
         total = sum(abs(measure.weight) for measure in self.measures)
@@ -155,7 +154,6 @@ def sortable(values: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 def _numbered(blocks: Iterator[NDArray[np.float32]]) -> Iterator[Rows]:
-    """Rows of values; each has its number."""
     number = 0
     for values in blocks:
         rows = np.empty(len(values), dtype=_VALUED)

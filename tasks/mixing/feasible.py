@@ -256,7 +256,6 @@ def _other_total(case: Case, total: Decimal) -> str:
 
 
 def _other_limits(case: Case, total: Decimal, given: bool) -> str:
-    """The nearest limits under which the total is feasible at these shares."""
     beyond = case.timeline.last_place(total).to_integral_value(ROUND_FLOOR) + 1
     at, needed = ("this total", total) if total >= beyond else (f"total_tokens={int(beyond)}", beyond)
     over, under, held_back = case.over(needed), case.under(needed), case.held_back(needed)
@@ -281,7 +280,6 @@ def _epochs(tokens: Decimal, size: int, rounding: str) -> Decimal:
 
 
 def _other_start(case: Case, total: Decimal) -> str:
-    """The nearest `curriculum.start` at which enough text is eligible."""
     pacing = case.pacing
     if pacing is None or not case.held_back(total) or case.over(total) or case.under(total):
         return ""

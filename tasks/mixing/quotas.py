@@ -71,21 +71,14 @@ def settle(params: MixParams, sizes: Mapping[str, int], history: History = NOTHI
 
 
 def _adapted(params: MixParams, timeline: Timeline, limits: Limits, history: History) -> Settlement:
-    """Settle a request whose shares adapt to the limits."""
     weights = dict(zip(timeline.sources, timeline.points[0][1], strict=True))
     least, most = sum(limits.floors.values(), Decimal(0)), capacity(weights, limits.caps)
     text = Decimal(sum(limits.sizes.values()))
     total = min(max(text, least), most) if params.total_tokens is None else Decimal(params.total_tokens)
-    if total > most:
-        raise MixingError(
-            f"mix: total_tokens={total} is more than max_repetition allows; use at most {int(most)}, or a "
-            "larger max_repetition"
-        )
-    if total < least:
-        raise MixingError(
-            f"mix: total_tokens={total} is less than min_epochs requires; use at least {int(least)}, or a "
-            "smaller min_epochs"
-        )
+    more = f"more than max_repetition allows; use at most {int(most)}, or a larger max_repetition"
+    less = f"less than min_epochs requires; use at least {int(least)}, or a smaller min_epochs"
+    if not least <= total <= most:
+        raise MixingError(f"mix: total_tokens={total} is {more if total > most else less}")
     filling = water_fill(weights, limits.caps, total, limits.floors)
     adapted = replace(timeline, points=((Decimal(0), tuple(filling.amounts.values())),))
     case = Case(adapted, limits, _pacing(params, timeline), history)

@@ -138,7 +138,6 @@ class Timeline:
         return tuple(weight / whole for weight in weights)
 
     def _proportions(self, position: Decimal, after: bool) -> Shares:
-        """The proportions interpolated at a position, without ramps."""
         passed = sum(start < position or (after and start == position) for start, _ in self.points)
         index = max(0, passed - 1)
         start, weights = self.points[index]

@@ -181,7 +181,6 @@ class Shares:
 def _add_cells(
     sums: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], amounts: NDArray[np.int64]
 ) -> None:
-    """Add amounts to the sums at these rows and columns."""
     first, stop, width = int(np.min(rows)), int(np.max(rows)) + 1, sums.shape[1]
     places = (rows - first) * width + columns
     added = np.bincount(places, weights=amounts, minlength=(stop - first) * width)

@@ -118,7 +118,11 @@ def long_warnings(longest: int, manifest: PackingManifest) -> list[str]:
 
 
 class Shuffle:
-    """Shuffles the sequences of one packing, unless a window has fewer than two."""
+    """Shuffles the sequences of one packing in windows, unless a window has fewer than two.
+
+    Windows keep their order; a last one of less than half the size is joined to the one before. The very last
+    sequence stays last, since it may be the only padded one.
+    """
 
     def __init__(self, mixture: Mixture, window: int, seed: int, sequence_length: int) -> None:
         self._window, self._seed, self._length = window, seed, sequence_length
@@ -155,7 +159,6 @@ class Shuffle:
             yield pieces.rows(end, len(pieces)), last + 1
 
     def _shuffled(self, pieces: PieceTable) -> PieceTable:
-        """One window's pieces in their new order."""
         if not len(pieces):
             return pieces
         first, size = int(pieces.sequence[0]), int(pieces.sequence[-1] - pieces.sequence[0]) + 1

@@ -70,7 +70,6 @@ def plan_packing(
 
 
 def _closed(rule: PackPlanParams, mixture: Mixture, totals: PackedTotals, shares: Shares) -> Iterator[Closed]:
-    """Yield the pieces of each block of documents, and add them to the totals and shares."""
     position = mixture.manifest.first_position
     for block, starts, pieces, num_closed in _packed_blocks(rule, mixture):
         lengths = block.num_tokens.astype(np.int64)

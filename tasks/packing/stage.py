@@ -54,7 +54,6 @@ def run_plan(
 
 
 def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Check every encoded shard, and compare its digest with the one in `encoded.json`."""
     pairs = list(encoded.pair(shards))
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         for (source, entry, path), digest in zip(pairs, pool.map(within_limit(_digest), pairs), strict=True):

@@ -139,7 +139,6 @@ class Packer:
         return pieces
 
     def _joined(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
-        """Join documents end to end and cut at every multiple of the sequence length."""
         position = self.num_closed * self._length + self._used
         ends = position + np.cumsum(lengths)
         begins = ends - lengths

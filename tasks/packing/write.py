@@ -71,7 +71,6 @@ def write_shard(
 def _filled(
     manifest: PackedManifest, sequences: range, pieces: PieceTable, shards: Mapping[tuple[int, int], Path]
 ) -> tuple[SequenceBlock, NDArray[np.uint64]]:
-    """The tokens of sequences, and the corpus row of each piece's document."""
     length = manifest.sequence_length
     rows = np.full((len(sequences), length), manifest.pad_id, dtype=manifest.token_dtype)
     ordinals = np.zeros(len(pieces), dtype=np.uint64)
@@ -105,7 +104,6 @@ def _copy(
     places: NDArray[np.int64],
     rows: NDArray[Any],
 ) -> None:
-    """Copy the tokens of one encoded shard's pieces to their places."""
     body = _Body.of(manifest, pieces, shard)
     if shard.tokens.dtype != rows.dtype:
         raise PackingError(

@@ -173,7 +173,6 @@ def run(
 
 
 def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
-    """Return the figures of each source, and of all together."""
     from tokmill.tasks.audit.measurement import unknown_ids
     from tokmill.tasks.audit.sources import ratio
     from tokmill.tasks.audit.training_counts import occurrences_by_source
@@ -235,7 +234,6 @@ class _Curve:
 
 @lru_cache(maxsize=_KEPT)
 def _curve(settings: str, counts: Path, balance: Path) -> _Curve:
-    """The tokenizers that differ in their size alone."""
     return _Curve()
 
 

@@ -210,7 +210,6 @@ def _fairest(chosen: Cell) -> str:
 
 
 def _variations(params: SweepParams) -> Mapping[str, SweepParams]:
-    """Return the settings that are tried, each with its name."""
     wider = {"d_model": params.d_model * 2, "num_layers": params.num_layers * 2}
     smaller = {"d_model": max(1, params.d_model // 2), "num_layers": max(1, params.num_layers // 2)}
     changed: dict[str, dict[str, Any]] = {

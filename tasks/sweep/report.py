@@ -80,7 +80,6 @@ def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
 
 
 def _more(summary: SweepSummary) -> str:
-    """Return what the tokenizers cost the model."""
     columns = {
         "cell": "tokenizer",
         "num_ids": "ids",

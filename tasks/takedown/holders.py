@@ -156,7 +156,6 @@ class _Search:
 
 
 def _ends(shard: EncodedShard) -> tuple[int, int]:
-    """Tokens that begin and end each document."""
     return int(shard.statistics.num_begin_tokens > 0), int(shard.statistics.num_end_tokens > 0)
 
 

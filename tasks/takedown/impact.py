@@ -194,7 +194,6 @@ def _listing(
     row: int | None,
     whole: _Listing | None = None,
 ) -> _Listing:
-    """Return the places of files in a corpus, or in a part of one that a holdout made."""
     opened = Corpus.open(store.path(corpus))
     rows = {(file.source, file.name): None if row is None else [row] for file in files}
     places = list(places_in(opened, rows))

@@ -106,7 +106,6 @@ def take_down(
 
 
 def _with_pieces(origins: Origins, documents: Sequence[FoundDocument]) -> set[Place]:
-    """The places of the documents that have a piece."""
     sources, held = origins.reader.manifest.sources, set[Place]()
     for pieces in pieces_at(origins.path, [one.place for one in documents]):
         columns = (pieces[name].tolist() for name in ("source", "shard", "ordinal"))
@@ -185,7 +184,6 @@ def listed(documents: Sequence[TakenDocument]) -> External:
 
 
 def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[TakenDocument]:
-    """Return the documents, and those of earlier takedowns of the original packing."""
     taken = list(documents)
     for version in origins.versions():
         takedown = TakedownManifest.found(origins.store.place(version.ref))

@@ -232,8 +232,6 @@ def trace_sequence(origins: Origins, index: int) -> TracedSequence:
 
 
 class _Tracer:
-    """Traces pieces, and reads every shard once."""
-
     def __init__(self, origins: Origins, pieces: list[Piece]) -> None:
         self._origins = origins
         self._pieces = pieces
@@ -293,8 +291,7 @@ class _Tracer:
         return tokens[first : len(tokens) - last]
 
     def _ids_in(self, source: str, index: int) -> dict[int, str]:
-        """The ids of this sequence's documents in a shard; empty if its files can no longer be read."""
-        its = [piece.ordinal for piece in self._pieces if (piece.source, piece.shard) == (source, index)]
+        its = {piece.ordinal for piece in self._pieces if (piece.source, piece.shard) == (source, index)}
         try:
             return ids_of(self._origins, self._origins.corpus.shards(source)[index], its)
         except SourceError:

@@ -8,7 +8,7 @@ If a name is both an id and a file with a row, it means the id, of every documen
 only in the source's files, so looking them up reads the source once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -64,26 +64,22 @@ def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument
             )
         wanted.setdefault(source, {})[rest] = name
     found: list[FoundDocument] = []
-    unknown: list[str] = []
     for source, rests in wanted.items():
-        found += _by_id(origins, source, rests)
-        known = {document.name for document in found}
+        its = _by_id(origins, source, rests)
+        known = {one.name for one in its}
+        left = {rest: name for rest, name in rests.items() if name not in known}
         segments: dict[str, list[tuple[Shard, FileSegment]]] = {}
         for shard in corpus.shards(source):
             for segment in shard.segments:
                 segments.setdefault(segment.file, []).append((shard, segment))
-        for rest, name in rests.items():
-            if name not in known:
-                document = _by_place(corpus, segments, rest, name)
-                found += [] if document is None else [document]
-                unknown += [name] if document is None else []
-    if unknown:
+        found += [*its, *filter(None, (_by_place(corpus, segments, *one) for one in left.items()))]
+    known = {one.name for one in found}
+    if unknown := [name for rests in wanted.values() for name in rests.values() if name not in known]:
         raise TracingError(_unknown(corpus, sorted(unknown)))
     return sorted(found)
 
 
 def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDocument]:
-    """The documents whose id is a key of `rests`, which maps ids to names."""
     shards = origins.corpus.shards(source)
     if not shards or shards[0].options.id_column is None:
         return []
@@ -108,16 +104,16 @@ def _ids_in(origins: Origins, shard: Shard) -> Iterator[tuple[NDArray[Any], pa.A
             yield batch.ordinals, batch.ids.cast(pa.large_string())
 
 
-def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int, str]:
+def ids_of(origins: Origins, shard: Shard, ordinals: Collection[int]) -> dict[int, str]:
     """The ids of documents of a shard, by ordinal; empty if the source has no id column."""
     if shard.options.id_column is None:
         return {}
-    found: dict[int, str] = {}
-    for every, ids in _ids_in(origins, shard):
-        at = np.flatnonzero(np.isin(every, ordinals))
-        pairs = zip(every[at].tolist(), ids.take(pa.array(at)).to_pylist(), strict=True)
-        found |= {ordinal: own for ordinal, own in pairs if own is not None}
-    return found
+    return {
+        ordinal: own
+        for every, ids in _ids_in(origins, shard)
+        for ordinal, own in zip(every.tolist(), ids.to_pylist(), strict=True)
+        if ordinal in ordinals and own is not None
+    }
 
 
 def _by_place(

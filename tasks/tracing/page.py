@@ -143,7 +143,6 @@ def _run_of(record: Record) -> str:
 
 
 def _tables(record: Record, labelled: Labelled) -> dict[str, Pairs]:
-    """Return figures, parameters as JSON by dotted names, and accounts."""
     params = [
         (name, value if isinstance(value, str) else orjson.dumps(value, default=str).decode("utf-8"))
         for name, value in flat(record.params)

@@ -72,7 +72,6 @@ def run(
 
 
 def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse]") -> "pa.Table":
-    """Find the tokens that hardly occur, though they are in the vocabulary."""
     from tokmill.tasks.audit.suspects import find_suspects
     from tokmill.tasks.audit.tokens import read_table
     from tokmill.tasks.audit.training_counts import read_training
@@ -88,7 +87,6 @@ def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse
 
 
 def _with_contexts(suspects: "pa.Table", tokenizer: Path, shards: Sequence[Path]) -> "pa.Table":
-    """Add the text around the first place of each of the first suspects."""
     import pyarrow as pa
 
     columns = (suspects[name].to_pylist()[:MOST] for name in ("token_id", "num_occurrences", "example"))

@@ -96,7 +96,6 @@ def run_extend(
 def _grown(
     tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]
 ) -> "tuple[Changed, dict[str, str], dict[int, str]]":
-    """Add terms, then merges."""
     from tokmill.tokenizer.adaptation.continuation import continued
     from tokmill.tokenizer.adaptation.extend import Changed, check_terms, extended
 
@@ -117,7 +116,6 @@ def _grown(
 
 
 def _pretokens(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "PretokenCounts":
-    """Count the pre-tokens of the texts."""
     from tokmill.tokenizer.counting import PretokenCounter
 
     if not texts:
@@ -181,7 +179,6 @@ def _published(
     files: tuple[ReadOptions, Sequence[File], Sequence[File]],
     out: Path,
 ) -> Outcome:
-    """Write the tokenizer, its plan and the report."""
     action, tokens, skipped = what
     options, texts, others = files
     exports = publish_tokenizer(changed.tokenizer, out)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import FIELDS, loading_ends, numbered, packed_folder, published, sequences
@@ -177,6 +177,7 @@ def in_turn(parts):
 class TestState:
     @settings(max_examples=25)
     @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 30), st.integers(0, 2))
+    @example(1, 1, 34, 0)  # a step is left
     def test_going_on_gives_what_would_have_come(self, packed, batch_size, world_size, stop, num_threads):
         options = {"batch_size": batch_size, "world_size": world_size, "num_threads": num_threads}
         options |= {"shuffle": True, "remainder": "drop"}

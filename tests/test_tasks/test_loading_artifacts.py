@@ -47,8 +47,8 @@ def test_a_state_goes_on_in_the_export_and_back(tmp_path):
 def test_a_state_of_a_version_taken_down_does_not_go_back(tmp_path):
     place = published(packed_folder(tmp_path, formats=("memmap",)), tmp_path / "store")
     store = Store.open(tmp_path / "store")
-    origin = store.resolve("packed/copied")
-    request = Request(TAKEDOWN, "less", TakedownParams(), {"packed": origin, "documents": listed([])})
+    first = exported(store, {"packed": store.resolve("packed/copied")}, ("memmap",))
+    request = Request(TAKEDOWN, "less", TakedownParams(), {"packed": first, "documents": listed([])})
     less = store.realize(request).ref
     export = store.path(exported(store, {"packed": less}, ("npy",)))
     state = PackedDataset(place).state_dict()

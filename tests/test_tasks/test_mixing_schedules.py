@@ -85,8 +85,8 @@ def test_a_warm_up_by_hand():
         schedule_unit="tokens",
         total_tokens=16,
     )
-    half = found.curves.requested(Decimal(8))["b"]
-    assert float(half) == pytest.approx(8 * (1 - math.log(2)), abs=1e-4)
+    early, half = (float(found.curves.requested(Decimal(at))["b"]) for at in (4, 8))
+    assert (early, half) == pytest.approx((4 - 8 * math.log(1.5), 8 - 8 * math.log(2)), abs=1e-4)
     assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
 
 

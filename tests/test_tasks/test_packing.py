@@ -174,6 +174,7 @@ def test_every_token_is_there(tmp_path_factory, lengths, sequence_length, strate
     forms = {piece.fim for piece, _ in pieces_of(reader)}
     allowed = {0, *([PSM] if fim_spm_rate < 1 else []), *([SPM] if fim_spm_rate else [])}
     assert forms == allowed if lengths == EDGES else forms <= allowed
+    assert outcome.metrics["num_cut_documents"] == 0  # what just fits is not rearranged
     added = sum(account.added.get("fill_in_the_middle", 0) for account in outcome.accounts)
     assert added == 3 * sum(piece.fim > 0 for piece, _ in pieces_of(reader))
 

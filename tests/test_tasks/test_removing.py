@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 
@@ -13,15 +12,12 @@ from tests.test_tasks.whole_line import Line
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.formats.packed.manifest import PackedManifest
-from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.takedown import holders
 from tokmill.tasks.takedown.holders import holders_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, find_documents
-from tokmill.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -102,16 +98,6 @@ def test_a_document_is_found_by_its_text_where_its_file_was_another(traced, copi
     before = references(take_down(copied, ["web:second"]).holders)
     assert {"packed/line@v1", "packed/line@v2"} <= before
     assert not expected & references(holders_of(after, find_documents(after, ["web:new 3"])))
-
-
-def test_tokens_of_rearranged_text_may_be_added_ones(traced, copied, tmp_path, monkeypatch):
-    after = grown(traced.texts, copied, tmp_path / "texts", fim_rate=1.0, fim_tokens=SPECIALS[2:])
-
-    def with_added(path):
-        return Tokenizer(replace(open_tokenizer(path).definition, added_tokens=tuple(SPECIALS[2:])))
-
-    monkeypatch.setattr(holders, "open_tokenizer", with_added)
-    assert "packed/line@v2" in references(holders_of(after, find_documents(after, ["web:second"])))
 
 
 def test_where_the_tokens_of_an_earlier_state_are_gone_it_is_unknown(traced, copied, tmp_path):
