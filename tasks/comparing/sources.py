@@ -162,11 +162,9 @@ def _files(store: Store, record: Record) -> Files | None:
 def _by_origin(a: Record, b: Record) -> Iterator[Cause]:
     """Tell two corpora apart by their records alone, if one was removed: by the paths of their files."""
     before, after = ({entry.origin or entry.digest: entry.digest for entry in each.inputs} for each in (a, b))
-    paths = {
-        "changed": sorted(path for path in before if path in after and before[path] != after[path]),
-        "gained": sorted(after.keys() - before.keys()),
-        "lost": sorted(before.keys() - after.keys()),
-    }
+    changed = {path for path in before.keys() & after.keys() if before[path] != after[path]}
+    hows = {"changed": changed, "gained": after.keys() - before.keys(), "lost": before.keys() - after.keys()}
+    paths = {how: sorted(its) for how, its in hows.items()}
     if lines := [f"{path}: {how}" for how, its in paths.items() for path in its]:
         numbers = ", ".join(f"{len(its)} {how}" for how, its in paths.items())
         text = f"files: {numbers} (one corpus was removed)"

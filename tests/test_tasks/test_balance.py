@@ -8,13 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokmill.tasks.balance.stage import (
-    BalanceParams,
-    SourceSize,
-    balanced,
-    scaled_counts,
-    summary,
-)
+from tokmill.tasks.balance.stage import BalanceParams, SourceSize, balanced, scaled_counts, summary
 from tokmill.tasks.core.errors import BalanceError
 from tokmill.tasks.formats.counts import Balance
 from tokmill.tasks.sampling import (
