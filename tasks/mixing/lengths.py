@@ -45,6 +45,17 @@ class SourceLengths:
 
     shards: Sequence[ShardLengths]
 
+    @classmethod
+    def of_arrays(cls, shards: Sequence[NDArray[np.int64]]) -> "SourceLengths":
+        """Wrap lengths that are already in memory: int64 [d] for each shard."""
+        offsets = [np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) for lengths in shards]
+        return cls(
+            [
+                ShardLengths(len(ends) - 1, int(ends[-1]), f"{index:064}", partial(np.asarray, ends))
+                for index, ends in enumerate(offsets)
+            ]
+        )
+
     @property
     def num_documents(self) -> int:
         """Number of documents in all shards."""

@@ -10,19 +10,17 @@ import pytest
 from tokmill.tasks.formats.encoded import components_of, write_scores
 from tokmill.tasks.formats.mixture import Plan
 from tokmill.tasks.mixing.curriculum import ScoreShards
-from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
+from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.sorting import Scratch
 from tokmill.tasks.mixing.stage import MixParams, Planning
 
 
 def lengths_of(corpus):
     """Of each source its shards, and of each shard the lengths of its documents."""
-    sources = {}
-    for source, shards in corpus.items():
-        ends = [np.cumsum([0, *shard], dtype=np.int64) for shard in shards]
-        its = [ShardLengths(len(e) - 1, int(e[-1]), f"{k:064}", lambda e=e: e) for k, e in enumerate(ends)]
-        sources[source] = SourceLengths(its)
-    return sources
+    return {
+        source: SourceLengths.of_arrays([np.array(shard, dtype=np.int64) for shard in shards])
+        for source, shards in corpus.items()
+    }
 
 
 def scored(folder, scores):
