@@ -1,24 +1,10 @@
 """Divide an amount among sources: a rule gives raw weights, and caps limit the amount of each source.
 
-The model. Sources have sizes n (bytes, documents or tokens). A rule turns sizes into raw weights w:
-
-    proportional   w = n
-    temperature    w = n^(1/T)            T = 1 keeps the natural shares, T → ∞ gives every source the same
-    unimax         w = 1                  uniform, up to the cap
-    weights        w as the user says     every source must be named; 0 leaves one out
-    proportions    w as the user says     likewise, and they must sum to 1
-
-`water_fill` divides a total in proportion to w, with no source above its cap. The amount that a cap cuts off
-is divided among the uncapped sources by the same rule, until no cap is exceeded. With w = 1 and caps of
-(epochs × n) this is UniMax, which visits sources by ascending size and gives each the smaller of its cap and
-an equal part of what is left (Chung et al. 2023, "UniMax: Fairer and more Effective Language Sampling for
-Large-Scale Multilingual Pretraining", Algorithm 1).
-
-All arithmetic is decimal with 50 digits, so results do not depend on a machine's math library.
+With equal weights and caps of epochs × size, `water_fill` is UniMax (Chung et al. 2023, Algorithm 1). All
+arithmetic is decimal with 50 digits, so results do not depend on a machine's math library.
 """
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
@@ -37,8 +23,6 @@ UNLIMITED = Decimal("Infinity")
 EXACT = Context(prec=50, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _QUANTUM = Decimal("1e-12")
 _SUM_TOLERANCE = Decimal("1e-6")
-
-
 MAX_TEMPERATURE = 1_000_000_000
 """From here on, shares are equal to the last digit."""
 
@@ -86,20 +70,14 @@ class SamplingParams(Params):
     @model_validator(mode="before")
     @classmethod
     def _settle_method(cls, given: object) -> object:
-        """Infer the method from the settings if it is not named, and drop the settings of other methods.
-
-        So a profile's method can be changed without clearing the fields of the other method, and settings
-        without influence is not part of the fingerprint.
-        """
+        """Infer the method if it is not named, and drop the settings of others from the fingerprint."""
         if not isinstance(given, Mapping):
             return given
-        tables = [name for name in ("weights", "proportions") if given.get(name)]
-        if len(tables) > 1 and "method" not in given:
+        if given.get("weights") and given.get("proportions") and "method" not in given:
             raise ValueError(
                 "weights and proportions exclude each other; give one of them, or name the method"
             )
-        method = _method(given)
-        if method is None:
+        if (method := _method(given)) is None:
             return given
         settled = {**given, "method": method}
         unread = SamplingParams.without_effect(settled)
@@ -131,23 +109,18 @@ class SamplingParams(Params):
 
 def _method(given: Mapping[str, Any]) -> str | None:
     """Return the method that is named, or else the one that the other settings imply."""
-    tables = [name for name in ("weights", "proportions") if given.get(name)]
-    inferred = tables[0] if tables else "temperature" if "temperature" in given else None
-    method: str | None = given.get("method", inferred)
+    implied = [name for name in ("weights", "proportions") if given.get(name)]
+    implied += ["temperature"] if "temperature" in given else []
+    method: str | None = given.get("method", next(iter(implied), None))
     return method
 
 
 @dataclass(frozen=True)
 class Filling:
-    """The result of `water_fill`.
+    """The result of `water_fill`, in the order of the weights."""
 
-    Attributes:
-        amounts: amount per source, in the order of the weights; they add up to the total, to 50 digits.
-        capped: sources that their cap limited, in the order of the weights.
-    """
-
-    amounts: dict[str, Decimal]
-    capped: tuple[str, ...]
+    amounts: dict[str, Decimal]  # they add up to the total, to 50 digits
+    capped: tuple[str, ...]  # sources that their cap limited
 
 
 def decimal(value: float) -> Decimal:
@@ -158,18 +131,7 @@ def decimal(value: float) -> Decimal:
 def raw_weights(
     rule: SamplingParams, sizes: Mapping[str, int], error: type[TaskError], where: str
 ) -> dict[str, Decimal]:
-    """The rule's raw weights, in the order of `sizes`.
-
-    Args:
-        rule: the method, and its temperature or weights.
-        sizes: size of each source, ≥ 0, all in one unit. An empty source gets weight 0 from every rule but
-            'weights'.
-        error: class of the error to raise.
-        where: name of the stage, which begins every message.
-
-    Raises:
-        TaskError: as `error`; a weight is missing, is for an unknown source, or is negative, NaN or infinite.
-    """
+    """The rule's raw weights, in the order of `sizes`; only given ones weight an empty source."""
     if rule.method in {"weights", "proportions"}:
         return explicit_weights(rule.method, rule.tables, sizes, error, where)
     largest = max(sizes.values(), default=0)
@@ -188,11 +150,7 @@ def raw_weights(
 def check_sources(
     what: str, named: Iterable[str], known: Iterable[str], error: type[TaskError], where: str
 ) -> None:
-    """Reject names of unknown sources.
-
-    Raises:
-        TaskError: as `error`; the message names the nearest source.
-    """
+    """Reject names of unknown sources; the message begins with the stage, and names the nearest source."""
     sources = list(known)
     for name in named:
         if name not in sources:
@@ -206,18 +164,7 @@ def check_sources(
 def explicit_weights(
     what: str, weights: Mapping[str, float], sizes: Iterable[str], error: type[TaskError], where: str
 ) -> dict[str, Decimal]:
-    """The user's weights as decimals, in the order of `sizes`.
-
-    Args:
-        what: name of the setting in messages, e.g. "weights".
-        weights: one per source.
-        sizes: the sources.
-        error: class of the error to raise.
-        where: name of the stage, which begins every message.
-
-    Raises:
-        TaskError: as `error`; a weight is missing, is for an unknown source, or is negative, NaN or infinite.
-    """
+    """The user's weights as decimals, in the order of `sizes`; each source must have one."""
     sources = list(sizes)
     check_sources(what, weights, sources, error, where)
     missing = [source for source in sources if source not in weights]
@@ -226,20 +173,11 @@ def explicit_weights(
             f"{where}: {what} lack the source '{missing[0]}'; give each source one, 0 leaves it out. "
             f"Without: {', '.join(missing)}"
         )
-    for source, weight in weights.items():
-        if not math.isfinite(weight) or weight < 0:
-            raise error(
-                f"{where}: {what}.{source}={weight} must be a finite number of at least 0; use e.g. 1.0"
-            )
     return {source: decimal(weights[source]) for source in sources}
 
 
 def check_proportions(what: str, given: Mapping[str, float]) -> None:
-    """Reject proportions that do not sum to 1, to six decimals; `what` begins the message.
-
-    Raises:
-        ValueError: the message has their sum, and the nearest proportions that sum to 1.
-    """
+    """Reject proportions that do not sum to 1, to six decimals, with the nearest that do."""
     total = sum(map(decimal, given.values()), Decimal(0))
     if abs(total - 1) <= _SUM_TOLERANCE:
         return
@@ -257,11 +195,7 @@ def water_fill(
 ) -> Filling:
     """Divide `total` in proportion to `weights`, with no source above its cap or below its floor.
 
-    Args:
-        weights: each ≥ 0; a source of weight 0 gets nothing.
-        caps: of the same sources; each ≥ 0 or `UNLIMITED`.
-        total: amount to divide; anything above `capacity(weights, caps)` is not given out.
-        floors: of the same sources, each at most its cap, together at most `total`; 0 by default.
+    What a cap cuts off is divided among the others by the same rule; what is above all caps is not given out.
     """
     floors = floors or {}
     amounts = dict.fromkeys(weights, Decimal(0))

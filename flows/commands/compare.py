@@ -23,9 +23,8 @@ from tokmill.tasks.core.markdown import number, percent
 
 if TYPE_CHECKING:
     from tokmill.tasks.audit.comparison import Texts
-    from tokmill.tasks.comparing.artifacts import Explanation, SideBySide
     from tokmill.tasks.comparing.causes import Cause
-    from tokmill.tasks.comparing.runs import Comparison
+    from tokmill.tasks.comparing.runs import Comparison, Explanation, SideBySide
     from tokmill.tasks.store import Store
     from tokmill.tokenizer import Tokenizer
 
@@ -107,8 +106,8 @@ def compare(
 
 
 def _artifacts(store: "Store", references: Sequence[str], html: Path | None, *, fields: bool) -> Answer | str:
-    from tokmill.tasks.comparing.artifacts import explain
     from tokmill.tasks.comparing.page import write_page_of_two
+    from tokmill.tasks.comparing.runs import explain
 
     if len(references) != 2:
         raise UsageError(f"compare: --artifacts compares two, but {len(references)} are named")
@@ -184,8 +183,8 @@ def _side_by_side(sheet: "SideBySide", heads: Sequence[str]) -> Iterator[Part]:
 
 
 def _beside(sheet: "SideBySide", heads: Sequence[str], places: Sequence[int]) -> Table:
-    from tokmill.tasks.comparing.artifacts import change_text
     from tokmill.tasks.comparing.causes import value_text
+    from tokmill.tasks.comparing.runs import change_text
 
     of_artifacts = sheet.title == "artifacts"
     columns, rows = ["stage" if of_artifacts else "", heads[0]], [[line.name] for line in sheet.lines]

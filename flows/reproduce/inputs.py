@@ -14,7 +14,7 @@ from typing import Any
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
-from tokmill.tasks.comparing.documents import decoded_text, digest_of
+from tokmill.tasks.comparing.documents import decoded_text, digests_of
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.readers import read_file_batches
@@ -217,7 +217,7 @@ def _where(store: Store, shard: Shard, segment: FileSegment, file: Location) -> 
         ordinals = batch.rows - segment.first_row + segment.first_ordinal
         hasher.update(ordinals, batch.offsets, batch.data)
         texts = (batch.data[start:end].tobytes() for start, end in pairwise(batch.offsets.tolist()))
-        now |= dict(zip(ordinals.tolist(), map(digest_of, texts), strict=True))
+        now |= digests_of(ordinals, texts)
     alone = len(shard.segments) == 1
     if alone and hasher.hexdigest() == shard.digest:
         return ""

@@ -1,9 +1,7 @@
 """Balance: the weight of each source's text when a tokenizer is trained.
 
-A rule (`tasks.sampling`) gives a source of size n (bytes or documents) an amount a, at most `max_repetition`
-× n; the counts of its pre-tokens are multiplied by its factor a / n. Counts are whole numbers, so all factors
-are multiplied by one `resolution` first, a power of ten with which rounding changes no count by more than one
-part in 2,000, unless that is more than counts can hold; whole factors have resolution 1.
+The counts of a source's pre-tokens are multiplied by a factor. They are whole numbers, so all factors are
+multiplied by one `resolution` first, with which rounding changes no count by more than one part in 2,000.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,9 +78,7 @@ class SourceSize:
 def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
     """Balance sources of these sizes."""
     unit = params.unit
-    natural = {
-        source: size.num_bytes if unit == "bytes" else size.num_documents for source, size in sizes.items()
-    }
+    natural: dict[str, int] = {source: getattr(size, f"num_{unit}") for source, size in sizes.items()}
     weights = raw_weights(params, natural, BalanceError, "balance")
     empty = [source for source, weight in weights.items() if weight > 0 and not natural[source]]
     if empty:
@@ -161,7 +157,6 @@ def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize])
 
 
 def _warnings(params: BalanceParams, entries: list[BalancedSource]) -> Iterator[str]:
-    """Warnings of text that counts very often or hardly at all, and of shares that a limit cut."""
     for entry in entries:
         if entry.capped and params.tables:
             yield (
@@ -238,7 +233,7 @@ def run(params: BalanceParams, *, out: Path, corpus: Path) -> Outcome:
     """Balance the sources of the corpus in the directory `corpus`; writes `balance.json` and `summary.md`."""
     opened = Corpus.open(corpus)
     statistics = {source: opened.source_stats(source) for source in opened.sources}
-    sizes = {source: SourceSize(stats.num_documents, stats.num_bytes) for source, stats in statistics.items()}
+    sizes = {name: SourceSize(its.num_documents, its.num_bytes) for name, its in statistics.items()}
     balance = balanced(params, sizes)
     balance.save(out)
     (out / "summary.md").write_text(summary(balance), encoding="utf-8")

@@ -1,8 +1,7 @@
 """All stages' accounts of documents or tokens in one table, which adds up from left to right.
 
 It has a row per source and a column per step: what comes into the first stage, then what each stage adds,
-loses by reason, and hands on. Each amount is one of an account in a stage's record; only sums are computed.
-Every stage takes in what the one before handed on; otherwise there is no table.
+loses by reason, and hands on. Every stage takes in what the one before handed on, or there is no table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

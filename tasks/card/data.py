@@ -161,7 +161,6 @@ def _shares(amounts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _tokenizer(upstream: Upstream, end_id: int | None) -> Facts:
-    """The facts about the tokenizer, and the findings of the audit."""
     from tokmill.tokenizer import load
 
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
@@ -233,23 +232,17 @@ def _ledgers(upstream: Upstream, packed: PackedManifest) -> list[Facts]:
         account_table("documents", sources, [*read, *on_the_way, *documents]),
         account_table("tokens", sources, [*on_the_way, *tokens]),
     ]
-    _check_end(ledgers[1]["total"][-1], documents[-1].accounts, packed)
+    padding = sum(one.became.get("padding", 0) for one in documents[-1].accounts if one.source == NO_SOURCE)
+    found = (ledgers[1]["total"][-1], padding)
+    if found != (packed.num_tokens, packed.num_padding_tokens):
+        raise AccountError(
+            f"card: the accounts lead to {found[0]} tokens and {found[1]} of padding, but the packed "
+            f"sequences hold {packed.num_tokens} and {packed.num_padding_tokens}; pack again"
+        )
     return ledgers
 
 
-def _check_end(num_tokens: int, accounts: Sequence[Account], packed: PackedManifest) -> None:
-    """Tokens and padding of the accounts must be those of the sequences."""
-    padding = (one.became.get("padding", 0) for one in accounts if one.source == NO_SOURCE)
-    found, expected = num_tokens + sum(padding), packed.num_sequences * packed.sequence_length
-    if (num_tokens, found) != (packed.num_tokens, expected):
-        raise AccountError(
-            f"card: the accounts lead to {num_tokens} tokens and {found} with padding, but the packed "
-            f"sequences hold {packed.num_tokens} and {expected}; pack again"
-        )
-
-
 def _validation(paths: Mapping[str, Path]) -> Facts:
-    """The documents that are held out of training, and their sequences."""
     whole, held_out = Corpus.open(paths["ingested"]), Corpus.open(paths["validation_corpus"])
     encoded, packed = Encoded.open(paths["validation_encoded"]), PackedManifest.open(paths["validation"])
     read = StageAccounts.read(paths["ingested"], "ingest", "read", "kept")

@@ -1,6 +1,6 @@
 """The data card as Markdown. Every number is one of `data.facts_of`; this module only lays them out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tokmill.tasks.audit.summary import TEXTS
@@ -20,6 +20,7 @@ from tokmill.tasks.card.words import (
     opening,
     ratio,
     rule,
+    section,
     size,
     weighting,
 )
@@ -48,7 +49,7 @@ def to_markdown(facts: Facts) -> str:
         _held_out(facts["validation"]) if "validation" in facts else [],
         _conservation(facts),
         _loading(facts["packed"]),
-        ["## Made from", "", *artifact_lines(facts["artifacts"])],
+        section("Made from", artifact_lines(facts["artifacts"])),
     ]
     return document(front, facts, sections)
 
@@ -90,17 +91,15 @@ def _sources(facts: Facts) -> list[str]:
         **{"tokens": "num_tokens", "share of tokens": "token_share", "share of the mixture": "mixed_share"},
         "": lambda one: bar(one["mixed_share"], largest),
     }
-    lines = ["## Sources", "", *listed(sources, columns, (0, len(columns) - 1))]
+    about, shown = "", listed(sources, columns, (0, len(columns) - 1))
     if balance:
         about = (
             f"*Balanced share*: what the balance gives each source ({weighting(balance)}). *Share in "
             "training*: its part of the bytes that the tokenizer was trained on, as counted."
         )
-        capped = any(one["training_capped"] for one in sources)
-        lines += ["", f"{about} † held back by its limit." if capped else about]
-        lines += ["", *_warned(balance["warnings"])] if balance["warnings"] else []
+        about += " † held back by its limit." * any(one["training_capped"] for one in sources)
     notes = [f"- **{cell(one['source'])}**: {one['note']}" for one in sources if one["note"]]
-    return [*lines, "", *notes] if notes else lines
+    return section("Sources", shown, about, _warned(balance or {}), notes)
 
 
 def _files(facts: Facts) -> list[str]:
@@ -110,13 +109,13 @@ def _files(facts: Facts) -> list[str]:
         "size": "size_bytes",
         "SHA-256": lambda file: f"`{file['digest']}`",
     }
-    lines = ["## Source files", "", *listed(facts["files"], columns, (0, 1, 3))]
     more = sum(one["num_files"] for one in facts["sources"]) - len(facts["files"])
-    return [*lines, "", f"And {more:,} more, in the corpus' `files.parquet`."] if more > 0 else lines
+    rest = f"And {more:,} more, in the corpus' `files.parquet`." if more > 0 else ""
+    return section("Source files", listed(facts["files"], columns, (0, 1, 3)), rest)
 
 
-def _warned(warnings: Sequence[str]) -> list[str]:
-    return [f"- **Warning**: {warning}" for warning in warnings]
+def _warned(of: Facts) -> list[str]:
+    return [f"- **Warning**: {warning}" for warning in of.get("warnings", ())]
 
 
 def _tokenizer(facts: Facts) -> list[str]:
@@ -134,18 +133,12 @@ def _tokenizer(facts: Facts) -> list[str]:
         "logarithm of their number; 1 if all occur equally."
     )
     shown = listed(facts["sources"], columns, total={"source": "all", **tokenizer})
-    chat = _chat_templates(tokenizer.get("chat_templates", {}))
-    return ["## Tokenizer", "", *_about_tokenizer(tokenizer), "", *shown, "", note, *chat]
-
-
-def _chat_templates(templates: Mapping[str, str]) -> list[str]:
-    """The text of each template as a block of code, which nothing in it can end."""
-    lines = list[str]()
-    for name, text in sorted(templates.items()):
-        fence = "`" * max(3, longest_run(text) + 1)
+    chat: list[str | list[str]] = []
+    for name, text in sorted(tokenizer.get("chat_templates", {}).items()):
+        fence = "`" * max(3, longest_run(text) + 1)  # which nothing in the text can end
         head = "### Chat template" if name == DEFAULT_TEMPLATE else f"### Chat template {code(name)}"
-        lines += ["", head, "", f"{fence}jinja", *text.splitlines(), fence]
-    return lines
+        chat += [head, [f"{fence}jinja", *text.splitlines(), fence]]
+    return section("Tokenizer", _about_tokenizer(tokenizer), shown, note, *chat)
 
 
 def _about_tokenizer(tokenizer: Facts) -> list[str]:
@@ -201,14 +194,12 @@ def _mixture(facts: Facts) -> list[str]:
             f" **It goes on from token {mixture['first_position']:,} of a run** that read another mixture up "
             "to there: what is said here is of the rest of that run."
         )
-    lines = ["## Mixture", "", about, "", *listed(facts["sources"], columns)]
-    lines += ["", *_warned(mixture["warnings"])] if mixture["warnings"] else []
-    return [*lines, "", "‡ its limit sets the size of the mixture, or its share."] if limited else lines
+    limit = "‡ its limit sets the size of the mixture, or its share." * limited
+    return section("Mixture", about, listed(facts["sources"], columns), _warned(mixture), limit)
 
 
 def _packing(packed: Facts) -> list[str]:
-    text = """## Sequences
-
+    text = """\
 - {num_sequences:,} sequences of {sequence_length:,} tokens in {shards}, as {written}
 - Packed by {strategy}{long}{last}
 - Of {of_documents:,} documents {ends}
@@ -224,11 +215,10 @@ def _packing(packed: Facts) -> list[str]:
         ends=_ends(packed["documents"]),
         full=percent(packed["fill"], 4),
     )
-    return [*said.splitlines(), *(_shares(packed) if packed["shares"] else [])]
+    return section("Sequences", said.splitlines(), *(_shares(packed) if packed["shares"] else ()))
 
 
-def _shares(packed: Facts) -> list[str]:
-    """How well the packed sequences keep the mixture's shares, as far as that was measured."""
+def _shares(packed: Facts) -> tuple[str, list[str], str]:
     asked = all(share["farthest"] is not None for share in packed["shares"])
     farthest: dict[str, Column] = {
         "off the request": lambda share: _points(abs(_there(share, "packed") - _there(share, "requested"))),
@@ -252,7 +242,7 @@ def _shares(packed: Facts) -> list[str]:
     block = number_of(packed["share_block_sequences"] or 0, "sequence")
     when = " before documents were taken down" * ("taken_down" in packed["documents"])
     measured = f"Shares of the tokens{when}, measured in blocks of {block}:"
-    return ["", measured, "", *listed(packed["shares"], columns), "", note]
+    return measured, listed(packed["shares"], columns), note
 
 
 def _there(share: Mapping[str, Any], name: str) -> float:
@@ -288,9 +278,8 @@ def _held_out(facts: Facts) -> list[str]:
         "read once, in {sequences} of {sequence_length:,} tokens, packed by {strategy}: {num_tokens:,} "
         "tokens and {num_padding_tokens:,} of padding."
     ).format(**facts, sequences=number_of(facts["num_sequences"], "sequence"))
-    lines = ["## Held out for validation", "", about, "", *listed(facts["sources"], columns)]
-    ledgers = [line for one in facts["ledgers"] for line in ["", *account_lines(one)]]
-    return [*lines, *ledgers, "", *artifact_lines(facts["artifacts"])]
+    shown = (listed(facts["sources"], columns), *map(account_lines, facts["ledgers"]))
+    return section("Held out for validation", about, *shown, artifact_lines(facts["artifacts"]))
 
 
 def _conservation(facts: Facts) -> list[str]:
@@ -304,8 +293,8 @@ def _conservation(facts: Facts) -> list[str]:
     )
     packed = facts["packed"]
     capacity = packed["num_sequences"] * packed["sequence_length"]
-    ledgers = [line for one in facts["ledgers"] for line in ["", *account_lines(one)]]
-    return ["## Conservation", "", about, *ledgers, "", total.format(**packed, capacity=capacity)]
+    ledgers = map(account_lines, facts["ledgers"])
+    return section("Conservation", about, *ledgers, total.format(**packed, capacity=capacity))
 
 
 def _loading(packed: Facts) -> list[str]:

@@ -87,18 +87,10 @@ def run_card(
     earlier_packings: Sequence[Path] = (),
     **artifacts: Path,
 ) -> Outcome:
-    """Write the data card.
+    """Write the data card of some artifacts, by kind.
 
-    Args:
-        params: what only people know.
-        out: the artifact's directory; it gets `card.md` and `card.json`.
-        earlier_mixtures: those that documents were taken down from, the oldest first.
-        earlier_packings: likewise.
-        artifacts: by kind; the documents that are held out as `validation`, `validation_encoded` and so on.
-
-    Raises:
-        AccountError: the accounts of the stages do not lead from one to the next.
-        StoreError: an artifact has no record or is broken.
+    Earlier mixtures and packings are those that documents were taken down from, the oldest first; documents
+    that are held out are in `validation`, `validation_encoded` and so on.
     """
     from tokmill.tasks.card.data import Upstream, facts_of
     from tokmill.tasks.card.data_text import to_markdown
@@ -129,16 +121,7 @@ def run_tokenizer_card(
 ) -> Outcome:
     """Write the card of a tokenizer, of its audit, and of its use in what was encoded.
 
-    Args:
-        params: what only people know.
-        out: the artifact's directory; it gets `card.md` and `card.json`.
-        tokenizer: the tokenizer.
-        audit: its audit.
-        usage: how its vocabulary is used in what was encoded.
-        balance: how the text that it was trained on was weighted; None if it is an existing one.
-
-    Raises:
-        StoreError: an artifact has no record or is broken.
+    The balance is that of the text that it was trained on, if it is not an existing one.
     """
     from tokmill.tasks.card.tokenizer import facts_of
     from tokmill.tasks.card.tokenizer_text import to_markdown

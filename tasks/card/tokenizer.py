@@ -34,11 +34,7 @@ _FIRST = ("family", "mode", "vocab_size", "split_pattern", "digits", "normalizer
 def facts_of(
     given: Mapping[str, Any], tokenizer: Path, audit: Path, usage: Path, balance: Path | None
 ) -> Facts:
-    """Read all facts of the card; `given` are the fields of `TokenizerCardParams`.
-
-    Raises:
-        StoreError: an artifact has no record or is broken.
-    """
+    """Read all facts of the card; `given` are the fields of `TokenizerCardParams`."""
     record, definition = read_record(tokenizer), open_tokenizer(tokenizer).definition
     weights = None if balance is None else Balance.open(balance)
     found, vocabulary = read_summary(audit), read_summary(audit).vocabulary
@@ -78,13 +74,10 @@ def facts_of(
 
 
 def _trained_on(balance: Balance, tokenizer: Record) -> list[Facts]:
+    names = ("source", "num_documents", "num_bytes", "share", "factor")
     return [
         {
-            "source": entry.source,
-            "num_documents": entry.num_documents,
-            "num_bytes": entry.num_bytes,
-            "share": entry.share,  # of the balanced corpus
-            "factor": entry.factor,  # how often its text counted
+            **{name: getattr(entry, name) for name in names},
             "measured_share": float(tokenizer.metrics.get(f"share.{entry.source}", 0.0)),  # of weighted bytes
         }
         for entry in balance.sources

@@ -20,6 +20,7 @@ from tokmill.tasks.card.words import (
     number_of,
     opening,
     ratio,
+    section,
 )
 from tokmill.tasks.core.markdown import cell, percent
 from tokmill.tokenizer.pipeline.families import find_family
@@ -87,27 +88,14 @@ ids = tokenizer.encode("{text}", bos=False, eos=False)"""
 
 def to_markdown(facts: Facts) -> str:
     """The card as a Markdown document."""
-    family, readable = facts["family"].replace("_", "-"), {one["format"] for one in _written(facts)}
+    family = facts["family"].replace("_", "-")
+    readable = {one["format"] for one in facts["exports"] if one["files"]}
     front = {
         "library_name": "transformers" if "huggingface" in readable else "tokmill",
         "tags": ["tokmill", "tokenizer", family, *facts["tags"]],
     }
-    sections = (
-        _opening,
-        _decisions,
-        _trained_on,
-        _measured,
-        _languages,
-        _vocabulary,
-        _probes,
-        _special,
-        _loading,
-    )
-    return document(front, facts, [section(facts) for section in sections])
-
-
-def _written(facts: Facts) -> list[Facts]:
-    return [one for one in facts["exports"] if one["files"]]
+    sections = [_opening, _decisions, _trained_on, _measured, _languages, _vocabulary, _probes, _special]
+    return document(front, facts, [of(facts) for of in [*sections, _loading]])
 
 
 def _opening(facts: Facts) -> list[str]:
@@ -128,10 +116,8 @@ def _decisions(facts: Facts) -> list[str]:
     reasoned = any(one["reason"] for one in facts["decisions"])
     columns: dict[str, Column] = {"setting": "name", "value": lambda one: code(one["value"])}
     columns |= {"why": lambda one: one["reason"] or "–"} if reasoned else {}
-    lines = ["## Decisions", "", *listed(facts["decisions"], columns, (0, 1, 2))]
-    if not reasoned:
-        lines += ["", "The profile gives no reasons; `[tokenizer_card.reasons]` is the place for them."]
-    return lines
+    none = "The profile gives no reasons; `[tokenizer_card.reasons]` is the place for them."
+    return section("Decisions", listed(facts["decisions"], columns, (0, 1, 2)), "" if reasoned else none)
 
 
 def _trained_on(facts: Facts) -> list[str]:
@@ -143,11 +129,10 @@ def _trained_on(facts: Facts) -> list[str]:
         "share in training": "measured_share",
     }
     how = f"Weighted by {facts['balance']}. *Share in training*: of the bytes of its pre-tokens, as counted."
-    return ["## Trained on", "", *listed(facts["trained_on"], columns), "", how]
+    return section("Trained on", listed(facts["trained_on"], columns), how)
 
 
 def _measured(facts: Facts) -> list[str]:
-    """The audit's rows, all sources last."""
     lossy = any(row["unknown_share"] for row in facts["sources"])
     columns: dict[str, Column] = {
         "source": lambda row: "all" if row["source"] == ALL else row["source"],
@@ -161,7 +146,7 @@ def _measured(facts: Facts) -> list[str]:
         "bound; in scripts without spaces it is a character. *Unused here*: ordinary tokens that do not "
         f"occur in what was measured. Gate: {facts['gate']}."
     )
-    return ["## Compression", "", *listed(facts["sources"], columns), "", note]
+    return section("Compression", listed(facts["sources"], columns), note)
 
 
 def _languages(facts: Facts) -> list[str]:
@@ -171,19 +156,18 @@ def _languages(facts: Facts) -> list[str]:
     columns: dict[str, Column] = {
         "language": "language",
         "premium": lambda row: f"{row['premium']:.2f}",
-        "interval": _interval,
+        "interval": lambda row: (
+            "–"
+            if None in (row["premium_low"], row["premium_high"])
+            else "{premium_low:.2f}–{premium_high:.2f}".format(**row)
+        ),
     }
     note = (
         f"How many tokens the same sentences take, over those of {rows[0]['reference']}, with the interval "
         "that holds 95 % of the bootstrap."
     )
     ordered = sorted(rows, key=lambda row: (-row["premium"], row["language"]))
-    return ["## Languages", "", *listed(ordered, columns), "", note]
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    low, high = row["premium_low"], row["premium_high"]
-    return "–" if low is None or high is None else f"{low:.2f}–{high:.2f}"
+    return section("Languages", listed(ordered, columns), note)
 
 
 def _vocabulary(facts: Facts) -> list[str]:
@@ -191,8 +175,6 @@ def _vocabulary(facts: Facts) -> list[str]:
     shown, number = len(facts["suspects"]), facts["num_suspects"]
     of_these = f"; the first {shown:,}:" if shown < number else ":" if shown else ""
     lines = [
-        "## Vocabulary",
-        "",
         f"- {number_of(facts['num_unused'], 'ordinary token')} unused in {_UNUSED_IN[facts['unused_in']]}, "
         f"{facts['num_unreachable']:,} that no text gives, {facts['num_duplicates']:,} whose text is that of "
         "another one",
@@ -207,14 +189,15 @@ def _vocabulary(facts: Facts) -> list[str]:
         **{"occurrences": "num_occurrences", "from": "source"},
         "as in": lambda one: code(one["context"] or one["example"] or "–"),
     }
-    return [*lines, "", *listed(facts["suspects"], columns, (0, 1, 4, 5))] if shown else lines
+    return section("Vocabulary", lines, listed(facts["suspects"], columns, (0, 1, 4, 5)) if shown else [])
 
 
 def _probes(facts: Facts) -> list[str]:
     met = facts["num_probes"] - len(facts["probes"])
-    lines = ["## Probes", "", f"{met:,} of {number_of(facts['num_probes'], 'expectation')} met."]
+    told = f"{met:,} of {number_of(facts['num_probes'], 'expectation')} met."
     columns = {"group": "group", "probe": "probe", "expected": "expectation", "but": "remark"}
-    return [*lines, "", *listed(facts["probes"], columns, (0, 1, 2, 3))] if facts["probes"] else lines
+    unmet = listed(facts["probes"], columns, (0, 1, 2, 3)) if facts["probes"] else []
+    return section("Probes", told, unmet)
 
 
 def _special(facts: Facts) -> list[str]:
@@ -222,26 +205,27 @@ def _special(facts: Facts) -> list[str]:
     roles = ", ".join(f"{role} {code(name)}" for role, name in facts["roles"].items())
     unknown = facts["unknown_token"]
     lost = f"Text that is not in the vocabulary becomes {code(unknown or '')} and is lost"
-    return [
-        "## Special tokens",
-        "",
+    lines = [
         f"- {first_of(names, _SHOWN_SPECIALS)}; {facts['num_reserved']:,} reserved",
         *([f"- Roles: {roles}"] if roles else []),
         f"- {'Every text can be encoded' if unknown is None else lost}",
     ]
+    return section("Special tokens", lines)
 
 
 def _loading(facts: Facts) -> list[str]:
-    lines = ["## Loading", "", f"`{HERE}` is the artifact's folder; `tokmill show` says where it lies."]
+    examples: list[str | list[str]] = [
+        f"`{HERE}` is the artifact's folder; `tokmill show` says where it lies."
+    ]
     for library, text in blocks(facts["exports"]).items():
-        lines += ["", f"### {library}", "", "```python", *text.splitlines(), "```"]
+        examples += [f"### {library}", ["```python", *text.splitlines(), "```"]]
     left = [
         f"- {one['format']}: {cell(one[why])}"
         for why in ("not_possible", "differs")
         for one in facts["exports"]
         if one[why]
     ]
-    return [*lines, "", "What formats cannot say:", "", *left] if left else lines
+    return section("Loading", *examples, "What formats cannot say:" if left else "", left)
 
 
 def blocks(exports: Iterable[Mapping[str, Any]]) -> dict[str, str]:

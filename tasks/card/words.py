@@ -34,6 +34,12 @@ def document(front: Mapping[str, str | Sequence[str]], facts: Facts, sections: I
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def section(title: str, *parts: str | Sequence[str]) -> list[str]:
+    """Return the lines of a section: its heading, and paragraphs or blocks of lines, without empty ones."""
+    blocks = [[part] if isinstance(part, str) else part for part in (f"## {title}", *parts) if part]
+    return [line for block in blocks for line in [*block, ""]][:-1]
+
+
 def opening(facts: Facts, glance: str, setting: str) -> list[str]:
     """Return a card's title, its glance, the description, and the license, also where none is stated."""
     described = ["", facts["description"]] if facts["description"] else []
@@ -84,13 +90,9 @@ def listed(
     left: Sequence[int] = (0,),
     total: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return facts as a table.
+    """Return facts as a table, with columns of text `left`, and a last row in bold.
 
-    Args:
-        rows: a mapping each.
-        columns: by heading the name of a fact, which says how it is written, or a function of the row.
-        left: columns of text, which are aligned left.
-        total: a last row, in bold.
+    A column is by its heading the name of a fact, which says how it is written, or a function of the row.
     """
 
     def cells(row: Mapping[str, Any]) -> list[str]:

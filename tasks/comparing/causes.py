@@ -36,7 +36,7 @@ class Cause:
     sort: Sort  # what differs
     artifact: str  # where it enters, as `kind/name`
     field: str  # e.g. `balance.temperature`, `web` (a source), `pyarrow` (a package)
-    a: Any  # the first value; `Absent.ABSENT` where there is none
+    a: Any  # the first value; None or `Absent.ABSENT` where there is none
     b: Any  # the second one
     text: str  # what differs, as a sentence without a full stop
     details: Sequence[str] = ()  # more of it, a line each: the files of a source
@@ -183,12 +183,12 @@ def code_of(made: Provenance) -> str | None:
 def causes_of_environment(a: Record, b: Record) -> list[Cause]:
     """Return why two artifacts of one recipe have different content, as far as their provenance tells."""
     where, again = f"{b.kind}/{b.name}", "the recipe is the same, and it was made again"
-    causes = []
-    for each in environment_changes(a.provenance, b.provenance):
-        before, after = (Absent.ABSENT if value is None else value for value in (each.a, each.b))
-        causes.append(Cause(each.sort, where, each.name, before, after, f"{each.text}; {again}"))
-    if causes:
-        return causes
-    same = "recipe, packages, platform and code are the same"
-    text = f"{same}: the stage is not deterministic, or a machine or disk failed"
-    return [Cause("unknown", where, "content", a.content_digest[:12], b.content_digest[:12], text)]
+    text = (
+        "recipe, packages, platform and code are the same: the stage is not deterministic, or a machine or "
+        "disk failed"
+    )
+    unknown = Cause("unknown", where, "content", a.content_digest[:12], b.content_digest[:12], text)
+    return [
+        Cause(each.sort, where, each.name, each.a, each.b, f"{each.text}; {again}")
+        for each in environment_changes(a.provenance, b.provenance)
+    ] or [unknown]

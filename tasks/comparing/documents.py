@@ -6,13 +6,14 @@ are; of the others, those in the same row of a file were changed, and the rest g
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tasks.comparing.causes import is_whole, record_of
 from tokmill.tasks.core.errors import TaskError
@@ -107,9 +108,8 @@ def _from_text(record: Record, corpus: Corpus, shard: Shard) -> dict[int, bytes]
     found = dict[int, bytes]()
     try:
         for batch in read_shard(shard, {shard.source: origin[: -len(name)]}):
-            ends = pairwise(batch.offsets.tolist())
-            texts = (batch.data[start:end].tobytes() for start, end in ends)
-            found |= dict(zip(batch.ordinals.tolist(), map(digest_of, texts), strict=True))
+            texts = [batch.data[start:end].tobytes() for start, end in pairwise(batch.offsets.tolist())]
+            found |= digests_of(batch.ordinals, texts)
     except (TaskError, OSError):
         return None
     return found
@@ -142,9 +142,10 @@ def _decoded(store: Store, record: Record) -> dict[int, bytes] | None:
     texts = [tok.decode_bytes(ids[first : len(ids) - last]) for ids in documents]
     if sum(map(len, texts)) != facts.num_bytes:  # what normalization or an unknown token has taken is lost
         return None
-    return dict(zip(shard.ordinals.tolist(), map(digest_of, texts), strict=True))
+    return digests_of(shard.ordinals, texts)
 
 
-def digest_of(text: bytes) -> bytes:
-    """Return what identifies the text of a document."""
-    return blake2b(text, digest_size=16).digest()
+def digests_of(ordinals: NDArray[Any], texts: Iterable[bytes]) -> dict[int, bytes]:
+    """What identifies the texts of documents, by ordinal."""
+    digests = (blake2b(text, digest_size=16).digest() for text in texts)
+    return dict(zip(ordinals.tolist(), digests, strict=True))

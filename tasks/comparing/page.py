@@ -1,18 +1,16 @@
 """Write a comparison of runs, or of two artifacts, as one HTML file that needs no network.
 
-Without JavaScript the page has all tables: the runs, why they differ, parameters, artifacts, metrics. With it
-the table of runs can be sorted, and two pictures show all of them: a scatter of any two figures, and parallel
-coordinates of those that are chosen. Marks are reached with the keyboard, and say in words what they show.
+Without JavaScript the page has all tables. With it the table of runs can be sorted, and two pictures show all
+of them: a scatter of any two figures, and parallel coordinates of those that are chosen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tokmill.tasks.comparing.artifacts import Explanation, Line, SideBySide, change_text
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.runs import Comparison
+from tokmill.tasks.comparing.runs import Comparison, Explanation, Line, SideBySide, change_text
 from tokmill.tasks.pages.page import document, gap, note, section, static, table, write_document
 
 _FIRST_SHOWN: Final = (
@@ -29,21 +27,6 @@ _MANY: Final = 8
 """With more runs than these, the reasons of each are folded."""
 _ON_PAPER: Final = 4
 """So many runs stand beside the first one on paper, where a table cannot be scrolled."""
-_CONTENTS: Final = {
-    "runs": "Runs",
-    "why": "Why they differ",
-    "scatter": "Scatter",
-    "coordinates": "Parallel coordinates",
-    "parameters": "Parameters",
-    "artifacts": "Artifacts",
-    "metrics": "Metrics",
-}
-_OF_TWO: Final = {
-    "artifacts": "Artifacts",
-    "why": "Why they differ",
-    "recipes": "Recipes",
-    "metrics": "Metrics",
-}
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
@@ -53,16 +36,26 @@ def write_page(comparison: Comparison, path: Path) -> None:
 
 def page_of(comparison: Comparison) -> str:
     """Return the page of a comparison; the same comparison gives the same bytes."""
-    heads, title = comparison.heads, f"{len(comparison.runs)} runs compared"
+    heads, package = comparison.heads, "tokmill.tasks.comparing"
+    runs, scatter, coordinates, script = (
+        static(name, package) for name in ("runs.html", "scatter.html", "coordinates.html", "compare.js")
+    )
+    shown = [sheet for sheet in comparison.tables if sheet.title != "inputs"]
     parts = {
-        "runs": [_runs(comparison, heads), _own("runs.html")],
-        "why": _reasons(comparison, heads),
-        "scatter": [_own("scatter.html")],
-        "coordinates": [_own("coordinates.html")],
-        **{sheet.title: [_side_by_side(sheet, heads)] for sheet in comparison.tables},
+        "Runs": [_runs(comparison, heads), runs],
+        "Why they differ": _reasons(comparison, heads),
+        "Scatter": [scatter],
+        "Parallel coordinates": [coordinates],
+        **{sheet.title.capitalize(): [_side_by_side(sheet, heads)] for sheet in shown},
     }
-    sections = [section(name, text, *parts[name]) for name, text in _CONTENTS.items()]
-    return document(title, _CONTENTS, sections, data=data_of(comparison), scripts=[_own("compare.js")])
+    return _page(f"{len(heads)} runs compared", parts, data=data_of(comparison), scripts=[script])
+
+
+def _page(title: str, parts: Mapping[str, Sequence[str]], **more: Any) -> str:
+    ids = {"Why they differ": "why", "Parallel coordinates": "coordinates"}
+    contents = {ids.get(heading, heading.lower()): heading for heading in parts}
+    sections = [section(name, heading, *parts[heading]) for name, heading in contents.items()]
+    return document(title, contents, sections, **more)
 
 
 def data_of(comparison: Comparison) -> dict[str, Any]:
@@ -76,12 +69,16 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
             {"id": head, "name": run.name or run.profile, "state": run.state, "started": run.started[:16]}
             for head, run in zip(comparison.heads, comparison.runs, strict=True)
         ],
-        "columns": [
-            {"name": line.name, "of": of, "values": list(map(_plain, line.values)), **_exact(line.values)}
-            for of, line in every
-        ],
+        "columns": [_column(of, line) for of, line in every],
         "chosen": [*_telling(comparison.parameters), *first],
     }
+
+
+def _column(of: str, line: Line) -> dict[str, Any]:
+    """Return a column, with the digits of integers that JavaScript's numbers do not tell apart."""
+    exact = [f"{each:,}" if isinstance(each, int) and abs(each) > _SAFE else None for each in line.values]
+    column = {"name": line.name, "of": of, "values": list(map(_plain, line.values))}
+    return column | {"exact": exact} if any(exact) else column
 
 
 def _telling(parameters: Sequence[Line]) -> list[str]:
@@ -96,12 +93,6 @@ def _plain(value: Any) -> float | int | str | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return value_text(value)
-
-
-def _exact(values: Sequence[Any]) -> dict[str, list[str | None]]:
-    """Return the digits of integers that JavaScript's numbers do not tell apart, such as seeds."""
-    texts = [f"{value:,}" if isinstance(value, int) and abs(value) > _SAFE else None for value in values]
-    return {"exact": texts} if any(texts) else {}
 
 
 def _runs(comparison: Comparison, heads: Sequence[str]) -> str:
@@ -150,7 +141,6 @@ def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
 
 
 def _causes(causes: Sequence[Cause]) -> str:
-    """Return causes as a list in HTML."""
     items = []
     for cause in causes:
         details = "".join(f"<li>{escape(line)}</li>" for line in cause.details)
@@ -190,10 +180,6 @@ def _table(sheet: SideBySide, heads: Sequence[str], places: Sequence[int]) -> st
     return table(f"{sheet.title.capitalize()} side by side", rows, columns)
 
 
-def _own(name: str) -> str:
-    return static(name, "tokmill.tasks.comparing")
-
-
 def write_page_of_two(found: Explanation, path: Path) -> None:
     """Write the page of two artifacts; raises StoreError if the file cannot be written."""
     heads = (found.a.reference, found.b.reference)
@@ -213,9 +199,8 @@ def write_page_of_two(found: Explanation, path: Path) -> None:
         idle = _causes(found.without_effect)
         why = [gap("The contents are equal."), note("Without effect on the content:") if idle else "", idle]
     parts = {
-        "artifacts": [table(caption, rows, {name: name for name in rows[0]})],
-        "why": why,
-        **{sheet.title: [_side_by_side(sheet, heads)] for sheet in found.tables},
+        "Artifacts": [table(caption, rows, {name: name for name in rows[0]})],
+        "Why they differ": why,
+        **{sheet.title.capitalize(): [_side_by_side(sheet, heads)] for sheet in found.tables},
     }
-    sections = [section(name, text, *parts[name]) for name, text in _OF_TWO.items()]
-    write_document(path, document(f"{heads[0]} and {heads[1]} compared", _OF_TWO, sections))
+    write_document(path, _page(f"{heads[0]} and {heads[1]} compared", parts))

@@ -64,13 +64,8 @@ def causes_of_sources(store: Store, a: Record, b: Record) -> Iterator[Cause]:
         total = _total(own, hashes)
         text = f"source {source}: {numbers[0]:,} → {_counted(numbers[1])}{_said(own, total)}"
         rows = [
-            {
-                "name": each.name,
-                "how": each.how,
-                "a": each.a,
-                "b": each.b,
-                "documents": _json(known[each.name]),
-            }
+            {name: value for name, value in each._asdict().items() if name != "source"}
+            | {"documents": _json(known[each.name])}
             for each in own
         ]
         data = {"files": rows, "documents": _json(total)}
@@ -83,7 +78,6 @@ def _json(documents: Documents | None) -> dict[str, int] | None:
 
 
 def _said(changes: Sequence[FileChange], documents: Documents | None) -> str:
-    """What became of a source's documents and files."""
     hows = [change.how for change in changes]
     same = all(how == "renamed" for how in hows)
     said = "" if documents is None else ": the same documents" if same else f": {documents.text}"
@@ -168,11 +162,9 @@ def _files(store: Store, record: Record) -> Files | None:
 def _by_origin(a: Record, b: Record) -> Iterator[Cause]:
     """Tell two corpora apart by their records alone, if one was removed: by the paths of their files."""
     before, after = ({entry.origin or entry.digest: entry.digest for entry in each.inputs} for each in (a, b))
-    paths = {
-        "changed": sorted(path for path in before if path in after and before[path] != after[path]),
-        "gained": sorted(after.keys() - before.keys()),
-        "lost": sorted(before.keys() - after.keys()),
-    }
+    changed = {path for path in before.keys() & after.keys() if before[path] != after[path]}
+    hows = {"changed": changed, "gained": after.keys() - before.keys(), "lost": before.keys() - after.keys()}
+    paths = {how: sorted(its) for how, its in hows.items()}
     if lines := [f"{path}: {how}" for how, its in paths.items() for path in its]:
         numbers = ", ".join(f"{len(its)} {how}" for how, its in paths.items())
         text = f"files: {numbers} (one corpus was removed)"

@@ -4,6 +4,7 @@ What differs in two recipes is a cause of its own (a parameter, the stage, its v
 inputs that differ is walked in turn. If the recipes are equal, the processes that made the artifacts differ.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +70,9 @@ class Walk:
         own = own_causes(a, b)
         if any(cause.field == "stage" for cause in own):
             return once_each([*self._of_reworked(a, b), *own])
-        below = [cause for role in _roles(a, b) for cause in self._of_role(role, a, b)]
+        left, right = (record.payload.get("inputs") or {} for record in (a, b))
+        roles = [role for role in {**right, **left} if left.get(role) != right.get(role)]
+        below = [cause for role in roles for cause in self._of_role(role, a, b)]
         here = "" if b.kind.endswith(_SHARD) else f"{b.kind}/{b.name}"
         reaching = [cause.reaching(here) if here else cause for cause in below]
         return once_each([*reaching, *own])
@@ -80,13 +83,10 @@ class Walk:
         A holdout takes a part of what was ingested, a takedown leaves documents out of what was packed.
         """
         before, after = _reworked(a), _reworked(b)
-        if before is None and after is not None:
-            origin = self._input(after, 1)
-            return [] if origin is None else self._causes(a, origin)
-        if before is not None and after is None:
-            origin = self._input(before, 0)
-            return [] if origin is None else self._causes(origin, b)
-        return []
+        if (before is None) == (after is None):
+            return []
+        one, other = self._input(before, 0) if before else a, self._input(after, 1) if after else b
+        return [] if one is None or other is None else self._causes(one, other)
 
     def _of_role(self, role: str, a: Record, b: Record) -> Iterator[Cause]:
         left, right = _entries(a, role), _entries(b, role)
@@ -138,7 +138,8 @@ class Walk:
 
 def own_causes(a: Record, b: Record) -> list[Cause]:
     """Return what differs in two recipes themselves, their inputs left aside."""
-    differing = [each for each in payload_differences(*_comparable(a, b)) if not _is_input(each)]
+    every = payload_differences(*_comparable(a, b))
+    differing = [each for each in every if re.split(r"[.[]", each.field)[0] != "inputs"]
     if any(each.field == "params.family" for each in differing):  # versions are counted within a family
         differing = [each for each in differing if each.field != "version"]
     where, verb = f"{b.kind}/{b.name}", str(b.payload["stage"]).removesuffix(_SHARD)
@@ -167,11 +168,11 @@ def _comparable(a: Record, b: Record) -> list[Mapping[str, Any]]:
     if not all(isinstance(each, Mapping) for each in sources):
         return [a.payload, b.payload]
     shared = sources[0].keys() & sources[1].keys()
-    payloads: list[Mapping[str, Any]] = []
-    for record, own in zip((a, b), sources, strict=True):
-        kept = {name: settings for name, settings in own.items() if name in shared}
-        payloads.append({**record.payload, "params": {**record.payload["params"], "sources": kept}})
-    return payloads
+    kept = [{name: settings for name, settings in own.items() if name in shared} for own in sources]
+    return [
+        {**record.payload, "params": {**record.payload["params"], "sources": its}}
+        for record, its in zip((a, b), kept, strict=True)
+    ]
 
 
 def _given_to(record: Record) -> Iterator[str]:
@@ -186,16 +187,6 @@ def _given_to(record: Record) -> Iterator[str]:
 def _reworked(record: Record) -> InputEntry | None:
     """Return the artifact of the same kind that one was made from; None if it was made from others."""
     return next((entry for entry in record.inputs if entry.kind == record.kind), None)
-
-
-def _is_input(each: Difference) -> bool:
-    return each.field == "inputs" or each.field.startswith(("inputs.", "inputs["))
-
-
-def _roles(a: Record, b: Record) -> list[str]:
-    """The roles in which two artifacts have different inputs, those of the second one first."""
-    left, right = a.payload.get("inputs") or {}, b.payload.get("inputs") or {}
-    return [role for role in {**right, **left} if left.get(role) != right.get(role)]
 
 
 def _entries(record: Record, role: str) -> list[InputEntry]:

@@ -5,12 +5,8 @@ The text of a piece, x, is cut at two places a ≤ b into prefix, middle and suf
     1  PSM    PREFIX x[:a] SUFFIX x[b:] MIDDLE x[a:b]
     2  SPM    PREFIX SUFFIX x[b:] MIDDLE x[:a] x[a:b]
 
-three tokens longer (Bavarian et al. 2022, "Efficient Training of Language Models to Fill in the Middle"; SPM
-as its variant 2). Packing cuts between tokens, each piece of a long document separately, and leaves the
-tokens that begin and end a document in their places. Encoding cuts between characters, and encodes the parts
-separately, so that a model also learns gaps that begin and end within words. What is chosen depends on the
-seed, the document (its ordinal in the shard) and its epoch, but not on its place in the mixture, the packing,
-or batches.
+three tokens longer (Bavarian et al. 2022; SPM is its variant 2). Packing cuts between tokens, encoding
+between characters. What is chosen depends on the seed, the document (its ordinal) and its epoch.
 """
 
 from collections.abc import Callable

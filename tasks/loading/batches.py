@@ -130,7 +130,6 @@ def _pieces(block: Block, rows: PackedRows, length: int) -> tuple[NDArray[np.int
 
 
 def _marks(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int, fields: Collection[str]) -> Batch:
-    """Those of `segment_ids`, `position_ids` and `loss_mask` that are among the fields."""
     size = (len(firsts) - 1) * length
     marks: Batch = {
         name: np.empty(size if name in fields else 0, dtype=np.uint8 if name == "loss_mask" else np.int32)

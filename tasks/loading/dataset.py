@@ -2,8 +2,6 @@
 
 A dataset is like an open file: it has a place, and iterating yields batches from there on to the end of the
 epoch. Every sequence of an epoch comes exactly once over all ranks and workers, except for `remainder`.
-Resuming from a state with the same number of ranks gives the same batches as without the interruption; with
-another number it gives exactly the remaining sequences. Threads only affect the speed.
 """
 
 import os
@@ -20,8 +18,7 @@ import numpy as np
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tokmill.tasks.loading.prefetch import fetch_descriptions, made_ahead
-from tokmill.tasks.loading.rows import PackedRows
+from tokmill.tasks.loading.rows import PackedRows, fetch_descriptions, made_ahead
 from tokmill.tasks.loading.split import Order, Place, Remainder, RowLengths, Split, Walk
 from tokmill.tasks.store.naming import artifact_folder
 
@@ -187,7 +184,6 @@ class PackedDataset:
         return TorchDataset(self._copy(_wanted=replace(self._wanted, dtype=dtype)))
 
     def _copy(self, **changed: object) -> "PackedDataset":
-        """A copy of this dataset at its place, with some attributes changed."""
         copied = self.__class__.__new__(self.__class__)
         copied.__dict__ |= self.__getstate__() | changed
         return copied
@@ -242,7 +238,6 @@ class PackedDataset:
         self._place = Place(start.epoch + 1)
 
     def _blocks(self, start: Place, per_block: int) -> Iterator[Block]:
-        """The batches from `start` to the end of the epoch, in blocks."""
         num_left = self.num_sequences - start.position
         per_look = max(1, _LOOK_AHEAD // (per_block * self.split.batch_size)) * per_block
         steps = self.split.steps(num_left)
@@ -269,7 +264,6 @@ class PackedDataset:
         return max(1, min(enough, self._prefetch // (2 * max(1, self._num_threads))))
 
     def _after(self, start: Place, num_steps: int) -> Place:
-        """The place `num_steps` steps after `start`."""
         position = start.position + num_steps * self.split.stride
         over = self.split.is_over(self.num_sequences - position)
         return Place(start.epoch + 1) if over else Place(start.epoch, position)

@@ -1,19 +1,8 @@
 """Divide the positions of an epoch among ranks and workers, and order and shape its sequences.
 
-All ranks go through the positions of an epoch in step. A step takes `batch_size` × `world_size` positions, of
-which rank r has the r-th `batch_size`; within a rank, worker w of W makes the batches w, w + W, w + 2W, … So
-a single number, the position in the epoch, is enough to resume with another number of ranks or workers, or
-another batch size. Fewer positions than a step takes at the end are
-
-    keep   spread evenly over the ranks, to within one, the lower ranks first; higher ranks may have a batch
-    less; drop   left out of this epoch; wrap   filled up from the beginning of the epoch: some sequences come
-    twice.
-
-Without shuffling, every epoch has the artifact's order; with it, every epoch is a keyed permutation of all
-sequences that depends on the seed, the epoch and their number.
-
-A place is the number of finished epochs, and that of the positions of the current one that all ranks together
-have consumed. A state is JSON.
+A step takes `batch_size` × `world_size` positions, of which rank r has the r-th `batch_size`; within a rank,
+worker w of W makes the batches w, w + W, … So a single number, the position in the epoch, is enough to resume
+with another number of ranks or workers, or another batch size.
 """
 
 import hashlib
@@ -49,7 +38,8 @@ class Split:
     world_size: int = 1
     worker: int = 0  # in [0, num_workers)
     num_workers: int = 1  # workers of this rank
-    remainder: Remainder = "keep"  # how the last, partial step is treated
+    # How the last, partial step is treated: 'keep' spreads it evenly over the ranks, the lower ones first.
+    remainder: Remainder = "keep"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "world_size", "num_workers"):

@@ -1,9 +1,7 @@
 """Consume: write the ledger of the documents of a mixture that a training run has read.
 
-A run reads packed sequences in their order, so the number of tokens that it read determines which pieces of
-which documents it has seen. A document of which a piece was read counts as consumed; the ledger records the
-rest of it, in parts. Per source: documents and tokens of the plan = consumed + left, over all mixtures of the
-run.
+A document of which a piece was read counts as consumed; the ledger records the rest of it, in parts. Per
+source: documents and tokens of the plan = consumed + left, over all mixtures of the run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -110,8 +108,6 @@ class _Parts:
 
 
 class _Counter:
-    """Counts the documents of which a piece was read."""
-
     def __init__(self, out: Path, mixture: Mixture, encoded: EncodedManifest, before: Ledger | None) -> None:
         self._mixture, self._before = mixture, before
         self._shards = [(source.source, shard) for source in encoded.sources for shard in source.shards]
@@ -131,10 +127,9 @@ class _Counter:
             self._carry_over(before)
 
     def _carry_over(self, before: Ledger) -> None:
-        """Copy the counts of the ledger that the mixture continues."""
         places = {}
         for index, source in enumerate(self._sources):
-            own = range(self._numbers[index], self._numbers[index + 1])
+            own = range(*self._numbers[index : index + 2])
             known, _ = before.matched(source, (self._shards[number][1].digest for number in own))
             for number, shard in zip(own, known, strict=True):
                 first = int(self._bounds[number])
@@ -213,23 +208,17 @@ class _Counter:
 
     def _cut_documents(self) -> tuple[CutDocument, ...]:
         number, cuts = self._shard_of(self._cuts), self._cuts
-        columns = (
-            number,
-            (cuts.key >> 16) - self._bounds[number],
-            cuts.key & 0xFFFF,
-            cuts.start,
-            cuts.tokens,
-        )
+        columns = {
+            "document": (cuts.key >> 16) - self._bounds[number],
+            "epoch": cuts.key & 0xFFFF,
+            "start": cuts.start,
+            "num_tokens": cuts.tokens,
+        }
+        origins = ((source, entry.digest) for source, entry in (self._shards[k] for k in number.tolist()))
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return tuple(
-            CutDocument(
-                source=self._shards[shard][0],
-                digest=self._shards[shard][1].digest,
-                document=document,
-                epoch=epoch,
-                start=start,
-                num_tokens=tokens,
-            )
-            for shard, document, epoch, start, tokens in zip(*(c.tolist() for c in columns), strict=True)
+            CutDocument(source=source, digest=digest, **dict(zip(columns, row, strict=True)))
+            for (source, digest), row in zip(origins, rows, strict=True)
         )
 
     def manifest(self, mixture_digest: str, read_tokens: int) -> LedgerManifest:
@@ -251,10 +240,7 @@ class _Counter:
                     source=source,
                     given_tokens=int(given[index]),
                     requested_tokens=float(requested[index]),
-                    shards=[
-                        self._entry(number)
-                        for number in range(self._numbers[index], self._numbers[index + 1])
-                    ],
+                    shards=list(map(self._entry, range(*self._numbers[index : index + 2]))),
                 )
                 for index, source in enumerate(self._sources)
             ],
@@ -271,16 +257,17 @@ class _Counter:
 
     def accounts(self) -> list[Account]:
         """Accounts of the tokens and documents, in all and consumed; a begun document counts."""
-        accounts = []
-        for index, source in enumerate(self._mixture.manifest.sources):
-            drawn: list[tuple[Unit, int]] = [
-                ("documents", source.drawn_documents),
-                ("tokens", source.drawn_tokens),
-            ]
-            for (unit, num_in), consumed in zip(drawn, self.consumed[:, index].tolist(), strict=True):
-                became = {"consumed": consumed, "left": num_in - consumed}
-                accounts.append(Account(source=source.source, unit=unit, num_in=num_in, became=became))
-        return accounts
+        units: tuple[Unit, ...] = ("documents", "tokens")
+        return [
+            Account(
+                source=source.source,
+                unit=unit,
+                num_in=(drawn := getattr(source, f"drawn_{unit}")),
+                became={"consumed": consumed, "left": drawn - consumed},
+            )
+            for source, both in zip(self._mixture.manifest.sources, self.consumed.T.tolist(), strict=True)
+            for unit, consumed in zip(units, both, strict=True)
+        ]
 
 
 CONSUME = Stage(verb="consume", task="consume", kind="ledger", version=2, params=ConsumeParams, run=run)

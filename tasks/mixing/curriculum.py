@@ -1,12 +1,7 @@
 """Curricula: documents from the easiest to the hardest, or at random among those that are easy enough yet.
 
-A measure gives every document a number: its length, or a score; larger is harder, none (NaN) the hardest, and
-equal ones are in an order that depends on the seed. Several measures are combined by the weighted mean of a
-document's ranks. All is sorted on disk, so that memory is bounded.
-
-'competence' draws among the eligible documents (`tasks.kernels.drawing`). If a source is drawn k times in all
-(rounded up), each document has k copies, spread over the time from its release to the end. 'easy_to_hard'
-gives the same documents in each epoch as a source without a curriculum would, in another order.
+A measure gives every document a number: its length, or a score; larger is harder, none (NaN) the hardest.
+Several measures are combined by the weighted mean of a document's ranks. All is sorted on disk.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,7 +110,6 @@ class Difficulty:
             yield rows
 
     def _difficulties(self) -> Iterator[NDArray[np.float32]]:
-        """One number per document, block by block."""
         if len(self.measures) == 1 and not self.measures[0].two_sided:
             return self._values(self.measures[0])
         total = sum(abs(measure.weight) for measure in self.measures)
@@ -129,10 +123,8 @@ class Difficulty:
         sizes = (len(block.lengths) for block in self.lengths.blocks(self.source))
         for rows in regrouped(by_document, sizes):
             ranks = rows["value"].astype(np.float32)
-            if measure.two_sided:
-                yield np.abs(2 * ranks - 1) * np.float32(weight)
-            else:
-                yield ranks * np.float32(abs(weight))
+            ranks = np.abs(2 * ranks - 1) if measure.two_sided else ranks
+            yield ranks * np.float32(weight if measure.two_sided else abs(weight))
 
     def _values(self, measure: Measure) -> Iterator[NDArray[np.float32]]:
         """The measure's numbers, negated if larger is easier."""
@@ -162,7 +154,6 @@ def sortable(values: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 def _numbered(blocks: Iterator[NDArray[np.float32]]) -> Iterator[Rows]:
-    """Rows of values; each has its number."""
     number = 0
     for values in blocks:
         rows = np.empty(len(values), dtype=_VALUED)

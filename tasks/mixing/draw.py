@@ -1,10 +1,7 @@
 """Draw a source's documents in a random order, a new one each epoch, until its tokens come nearest its quota.
 
-Laws. A source stops less than one document away from its quota, never above its limit, with at least one
-document if its quota is not 0, and not below its floor, unless the next document would exceed its limit. If
-long documents are split, the last one is cut at the quota. No document is repeated before all have been
-drawn; the order does not change with other sources, weights, totals or shards. Documents without tokens are
-never drawn.
+A source stops less than one document from its quota, never above its limit, and with at least one document
+if its quota is not 0. The order does not change with other sources, weights, totals or shards.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,12 +1,11 @@
 """Check whether a request can be met, and propose the nearest feasible ones.
 
 A proposal changes the total, the limits, the weights or the curriculum's start, keeps the rest, and is
-offered only if it is feasible. Nearest means: no whole total between; for each limiting source the smallest
-max_repetition or largest min_epochs, in hundredths; weights under which a source that runs out gives all that
-it may, one that must give more gives that, and the others keep their proportions.
+offered only if it is feasible.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from functools import cached_property
@@ -130,12 +129,10 @@ class Case:
             return direct
         if direct > self.history.begin and abs(self.amounts(direct)[source] - tokens) < self.slack:
             return direct
-        low, high = self.history.position, int(horizon)
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = self.amounts(Decimal(middle))[source] <= tokens + self.slack
-            low, high = (middle, high) if fits else (low, middle)
-        return Decimal(low)
+        most = tokens + self.slack
+        return Decimal(
+            _last(self.history.position, int(horizon), lambda n: self.amounts(Decimal(n))[source] <= most)
+        )
 
     def amounts(self, total: Decimal) -> dict[str, Decimal]:
         """Tokens requested of each source at a total; earlier requests count as they were made."""
@@ -185,11 +182,9 @@ class Case:
         most = rounded(min(self.reaches.values()), 30)  # of 50 digits the last are not exact
         if not self.held_back(most):
             return most
-        low, high = self.history.position, int(most) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.held_back(Decimal(middle)) else (middle, high)
-        return Decimal(low) if low > self.history.position else most
+        begin = self.history.position
+        last = _last(begin, int(most) + 1, lambda n: not self.held_back(Decimal(n)))
+        return Decimal(last) if last > begin else most
 
     def fits(self, total: Decimal) -> bool:
         """Whether the request can be met at a total."""
@@ -200,6 +195,11 @@ class Case:
             and not self.held_back(total)
             and self.timeline.last_place(total) < total
         )
+
+
+def _last(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The last whole number below `high` for which something holds; `low` if it does for none above that."""
+    return low + bisect_left(range(low + 1, high), True, key=lambda number: not holds(number))
 
 
 def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
@@ -256,7 +256,6 @@ def _other_total(case: Case, total: Decimal) -> str:
 
 
 def _other_limits(case: Case, total: Decimal, given: bool) -> str:
-    """The nearest limits under which the total is feasible at these shares."""
     beyond = case.timeline.last_place(total).to_integral_value(ROUND_FLOOR) + 1
     at, needed = ("this total", total) if total >= beyond else (f"total_tokens={int(beyond)}", beyond)
     over, under, held_back = case.over(needed), case.under(needed), case.held_back(needed)
@@ -281,7 +280,6 @@ def _epochs(tokens: Decimal, size: int, rounding: str) -> Decimal:
 
 
 def _other_start(case: Case, total: Decimal) -> str:
-    """The nearest `curriculum.start` at which enough text is eligible."""
     pacing = case.pacing
     if pacing is None or not case.held_back(total) or case.over(total) or case.under(total):
         return ""
@@ -290,11 +288,8 @@ def _other_start(case: Case, total: Decimal) -> str:
         competence = replace(pacing.competence, start=Decimal(thousandths) / 1000)
         return replace(case, pacing=replace(pacing, competence=competence)).fits(total)
 
-    low, high = int(pacing.competence.start * 1000), 1000
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return f"curriculum.start of at least {Decimal(high) / 1000:f}" if fits(high) else ""
+    least = 1 + _last(int(pacing.competence.start * 1000), 1000, lambda start: not fits(start))
+    return f"curriculum.start of at least {Decimal(least) / 1000:f}" if fits(least) else ""
 
 
 def _other_weights(case: Case, total: Decimal) -> str:

@@ -1,9 +1,4 @@
-"""The lengths of a source's documents, block by block, and what a run consumed of them before a mixture.
-
-A mixture that continues another one begins at its ledger's position of the run. With the same parameters and
-sources it is the rest of that mixture; with others, the difference between requested and given tokens is
-carried over, and no document is drawn again before all of its source have been drawn as often.
-"""
+"""The lengths of a source's documents, block by block, and what a run consumed of them before a mixture."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -119,9 +114,8 @@ def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, Source
     """The document lengths of every source of an encoded corpus; shards are opened when they are read."""
     by_source: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
     for source, entry, path in encoded.pair(shards):
-        by_source[source].append(
-            ShardLengths(entry.num_documents, entry.num_tokens, entry.digest, partial(_offsets, path))
-        )
+        numbers = (entry.num_documents, entry.num_tokens, entry.digest)
+        by_source[source].append(ShardLengths(*numbers, partial(_offsets, path)))
     return {source: SourceLengths(parts) for source, parts in by_source.items()}
 
 

@@ -345,12 +345,6 @@ class MixParams(SamplingParams):
             )
 
     @property
-    def paced(self) -> CurriculumParams | None:
-        """The curriculum, if a competence function paces it."""
-        rules = self.curriculum
-        return rules if rules is not None and rules.order == "competence" else None
-
-    @property
     def is_scheduled(self) -> bool:
         """Whether the shares change over the run."""
         return bool(self.schedule or self.warmup or self.annealing)

@@ -1,9 +1,7 @@
 """Decide how many tokens of each source a mixture takes, along which curve, and which requests it misses.
 
-The model. The rule gives every source a share of the tokens (`tasks.sampling`), or a schedule does. A source
-of n tokens may be drawn up to `max_repetition` × n, and must be drawn `min_epochs` × n. Shares are fixed:
-without `total_tokens` the mixture is as large as they allow, and a total at which a source runs out, or is
-drawn too little, is an error. Only 'unimax' adapts the shares to the limits.
+Shares are fixed: without `total_tokens` the mixture is as large as they allow, and a total at which a source
+runs out, or is drawn too little, is an error. Only 'unimax' adapts the shares to the limits.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -73,21 +71,14 @@ def settle(params: MixParams, sizes: Mapping[str, int], history: History = NOTHI
 
 
 def _adapted(params: MixParams, timeline: Timeline, limits: Limits, history: History) -> Settlement:
-    """Settle a request whose shares adapt to the limits."""
     weights = dict(zip(timeline.sources, timeline.points[0][1], strict=True))
     least, most = sum(limits.floors.values(), Decimal(0)), capacity(weights, limits.caps)
     text = Decimal(sum(limits.sizes.values()))
     total = min(max(text, least), most) if params.total_tokens is None else Decimal(params.total_tokens)
-    if total > most:
-        raise MixingError(
-            f"mix: total_tokens={total} is more than max_repetition allows; use at most {int(most)}, or a "
-            "larger max_repetition"
-        )
-    if total < least:
-        raise MixingError(
-            f"mix: total_tokens={total} is less than min_epochs requires; use at least {int(least)}, or a "
-            "smaller min_epochs"
-        )
+    more = f"more than max_repetition allows; use at most {int(most)}, or a larger max_repetition"
+    less = f"less than min_epochs requires; use at least {int(least)}, or a smaller min_epochs"
+    if not least <= total <= most:
+        raise MixingError(f"mix: total_tokens={total} is {more if total > most else less}")
     filling = water_fill(weights, limits.caps, total, limits.floors)
     adapted = replace(timeline, points=((Decimal(0), tuple(filling.amounts.values())),))
     case = Case(adapted, limits, _pacing(params, timeline), history)
@@ -111,12 +102,10 @@ def _check_total(params: MixParams, case: Case, total: Decimal) -> None:
 
 
 def _pacing(params: MixParams, timeline: Timeline) -> Pacing | None:
-    if params.curriculum is None:
-        return None
-    check_sources("curriculum.sources", params.curriculum.sources, timeline.sources, MixingError, "mix")
-    if params.paced is None:
-        return None
-    return Pacing(competence_of(params.paced), params.paced.sources or timeline.sources)
+    if rules := params.curriculum:
+        check_sources("curriculum.sources", rules.sources, timeline.sources, MixingError, "mix")
+    paced = rules is not None and rules.order == "competence"
+    return Pacing(competence_of(rules), rules.sources or timeline.sources) if rules and paced else None
 
 
 def competence_of(rules: CurriculumParams) -> Competence:

@@ -1,8 +1,7 @@
 """Schedules: the shares of the sources as they change over a run.
 
-Between two points of the run weights hold, or change linearly or along half a cosine; warm-ups and annealings
-multiply a source's weight. Proportions are interpolated, and sum to 1 at any position. Changes other than
-linear ones are approximated by `LINES` lines: half a cosine to within 2 parts in 100,000 of the change.
+Proportions are interpolated, and sum to 1 at any position. Changes other than linear ones are approximated by
+`LINES` lines: half a cosine to within 2 parts in 100,000 of the change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +138,6 @@ class Timeline:
         return tuple(weight / whole for weight in weights)
 
     def _proportions(self, position: Decimal, after: bool) -> Shares:
-        """The proportions interpolated at a position, without ramps."""
         passed = sum(start < position or (after and start == position) for start, _ in self.points)
         index = max(0, passed - 1)
         start, weights = self.points[index]

@@ -1,10 +1,7 @@
 """Mix: plan the documents of each source and their order, on lengths only.
 
-Laws. At every point of the plan a source has given at most one of its own documents more than requested, and
-at most the longest document of any source less (`tasks.kernels.interleave` has the exceptions); never more
-than `max_repetition` times its tokens. The plan depends on the parameters and lengths alone, not on the
-machine. Memory does not grow with the number of documents. The accounts include documents that were not
-drawn.
+At every point of the plan a source has given at most one of its own documents more than requested, and at
+most the longest document of any source less (`tasks.kernels.interleave` has the exceptions).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,11 +86,6 @@ class Planning:
         """The rests of an earlier mixture's documents, which begin this one."""
         return self.settled.history.cuts
 
-    @property
-    def num_tokens(self) -> int:
-        """The tokens that are planned."""
-        return sum(draw.given for draw in self.draws.values())
-
     def blocks(self) -> Iterator[Plan]:
         """The plan, in blocks; the first one has the rests of documents that were begun before."""
         if self.cuts:
@@ -104,15 +96,15 @@ class Planning:
         for cut in self.cuts:
             lengths = np.array([cut.num_tokens], dtype=np.uint32)
             self.draws[cut.source].add(lengths, np.array([cut.epoch == 0]))
-        numbers = {source: index for index, source in enumerate(self.sources)}
-        shards = {
-            (source, shard.digest): index
-            for source, lengths in self.sources.items()
+        places = {
+            (source, shard.digest): (number, index)
+            for number, (source, lengths) in enumerate(self.sources.items())
             for index, shard in enumerate(lengths.shards)
         }
+        source, shard = zip(*(places[cut.source, cut.digest] for cut in self.cuts), strict=True)
         return Plan(
-            source=np.array([numbers[cut.source] for cut in self.cuts], dtype=np.uint16),
-            shard=np.array([shards[cut.source, cut.digest] for cut in self.cuts], dtype=np.uint32),
+            source=np.array(source, dtype=np.uint16),
+            shard=np.array(shard, dtype=np.uint32),
             document=np.array([cut.document for cut in self.cuts], dtype=np.uint32),
             epoch=np.array([cut.epoch for cut in self.cuts], dtype=np.uint16),
             num_tokens=np.array([cut.num_tokens for cut in self.cuts], dtype=np.uint32),
@@ -128,14 +120,14 @@ class Planning:
         lengths, draw, standing = self.sources[source], self.draws[source], self.standings[source]
         rests = [cut for cut in self.cuts if cut.source == source and cut.epoch == 0]
         further = 0
+        num_in, kept, drawn = (
+            getattr(owner, f"{what}_{unit}")
+            for owner, what in ((lengths, "num"), (draw, "unique"), (draw, "num"))
+        )
+        empty, rest = 0, sum(cut.num_tokens for cut in rests)
         if unit == "documents":
-            begun = len({(cut.digest, cut.document) for cut in rests})
-            further = len(rests) - begun
-            num_in, empty, rest = lengths.num_documents, standing.empty, begun
-            kept, drawn = draw.unique_documents, draw.num_documents
-        else:
-            num_in, empty, rest = lengths.num_tokens, 0, sum(cut.num_tokens for cut in rests)
-            kept, drawn = draw.unique_tokens, draw.num_tokens
+            empty, rest = standing.empty, len({(cut.digest, cut.document) for cut in rests})
+            further = len(rests) - rest
         consumed, taken_down = (pair[unit == "tokens"] for pair in (standing.consumed, standing.taken_down))
         became = {"kept": kept, "repeated": drawn - kept, "dropped:empty": empty}
         if self.settled.history.position or taken_down:
@@ -246,7 +238,7 @@ def run(
             for block in planning.blocks():
                 append(block)
                 planned += int(block.num_tokens.sum())
-                report_progress(planned, planning.num_tokens, "tokens")
+                report_progress(planned, sum(draw.given for draw in planning.draws.values()), "tokens")
     planning.weaver.shares().save(out)
     planning.settled.curves.table.save(out)
     manifest = planning.manifest()

@@ -101,7 +101,6 @@ class Weaver:
         self._lanes.state[lane] = FRESH
 
     def _taken(self, places: NDArray[np.int64]) -> Plan:
-        """The documents at `places` of the lanes."""
         documents = self._documents[places]
         columns = {name: np.ascontiguousarray(documents[name]) for name in _DOCUMENT.names or ()}
         source = (places // self._room).astype(np.uint16)

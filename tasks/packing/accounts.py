@@ -1,14 +1,8 @@
 """Account for packed documents and tokens, and measure how far the shares of the sources deviate.
 
-Tokens: in + `fill_in_the_middle` (added) = packed + truncated + dropped. Each document, of which one that is
-repeated counts each time, is under exactly one of `ENDS`. The input is taken from the mixture's manifest, not
-counted here, so a document that is lost or packed twice is noticed. Padding has an account of its own.
-
-Sequences are divided into blocks of a million tokens, or of a tenth of the whole if that is less, or of a
-thousandth if that is more; of at least 64 sequences, in whole windows of the shuffle. The tokens of every
-source in a block are compared with those between the same numbers of packed tokens in the plan; the largest
-difference, as a fraction of the block, is the source's deviation. The plan itself may be off its request by a
-whole document of each source, so each block's shares are also compared with those requested there.
+The input is taken from the mixture's manifest, so a document that is lost or packed twice is
+noticed. The largest difference of a source's tokens in a block of sequences from those in the same stretch of
+the plan, as a fraction of the block, is its deviation.
 """
 
 from collections.abc import Sequence
@@ -187,7 +181,6 @@ class Shares:
 def _add_cells(
     sums: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], amounts: NDArray[np.int64]
 ) -> None:
-    """Add amounts to the sums at these rows and columns."""
     first, stop, width = int(np.min(rows)), int(np.max(rows)) + 1, sums.shape[1]
     places = (rows - first) * width + columns
     added = np.bincount(places, weights=amounts, minlength=(stop - first) * width)

@@ -3,11 +3,13 @@
 Except for the list of formats in `packed.json`, the files equal those that packing would have written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pydantic import Field
 
 from tokmill.tasks.core.errors import PackingError
@@ -23,7 +25,7 @@ from tokmill.tasks.formats.packed.shard_format import (
     write_sequences,
 )
 from tokmill.tasks.packing.params import FormatParams
-from tokmill.tasks.packing.write import assembled, link
+from tokmill.tasks.packing.write import assembled, link, of_shards
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 
@@ -49,36 +51,36 @@ def run_shard(params: ExportShardParams, *, out: Path, packed: Path) -> Outcome:
             f"export: shard index {index} must be below {len(manifest.shards)}, the number of shards"
         )
     shape = ShardShape(entry.num_sequences, manifest.sequence_length, manifest.token_dtype, params.labels)
+    pieces = PieceRows.open(packed, index, manifest)
     with write_sequences(out, index, shape, params.formats) as append:
-        for block in _blocks(packed, entry, manifest):
+        for _, block in blocks_of(packed, entry, manifest, pieces.columns, pieces.firsts):
             append(block)
     source = pieces_file(packed, index)
     with readable(source, "table of pieces"):
         pq.read_metadata(source)
     link(source, pieces_file(out, index))
-    own = {
-        "formats": params.formats,
-        "labels": params.labels,
-        "shards": (entry,),
-        "num_sequences": entry.num_sequences,
-        "num_tokens": entry.num_tokens,
-        "num_padding_tokens": entry.num_sequences * manifest.sequence_length - entry.num_tokens,
-    }
-    manifest.model_copy(update=own).save(out)
+    of_shards(manifest, [entry], formats=params.formats, labels=params.labels).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
 
 
-def _blocks(path: Path, entry: PackedShardEntry, manifest: PackedManifest) -> Iterator[SequenceBlock]:
-    """Yield the sequences of one shard in order, in blocks for `write_sequences`."""
+def blocks_of(
+    path: Path,
+    entry: PackedShardEntry,
+    manifest: PackedManifest,
+    columns: Mapping[str, NDArray[Any]],
+    firsts: NDArray[np.int64],
+) -> Iterator[tuple[slice, SequenceBlock]]:
+    """Yield the sequences of one shard in order, in blocks for `write_sequences`, and their rows of pieces.
+
+    Sequence i has the pieces [firsts[i], firsts[i + 1]) of the `columns`.
+    """
     opened = open_shard(path, entry.index, manifest)
-    pieces = PieceRows.open(path, entry.index, manifest)
-    lengths = pieces.columns["length"].astype(np.int64)
-    starts = pieces.columns["document_start"].astype(np.int64)
+    lengths, starts = (columns[name].astype(np.int64) for name in ("length", "document_start"))
     for rows in block_ranges(entry.num_sequences, manifest.sequence_length, _BLOCK_TOKENS):
-        firsts = pieces.firsts[rows.start : rows.stop + 1]
-        its = slice(int(firsts[0]), int(firsts[-1]))
+        own = firsts[rows.start : rows.stop + 1]
+        its = slice(int(own[0]), int(own[-1]))
         tokens = np.stack([opened.tokens(row) for row in rows]).astype(manifest.token_dtype, copy=False)
-        yield SequenceBlock(tokens, firsts - firsts[0], lengths[its], starts[its])
+        yield its, SequenceBlock(tokens, own - own[0], lengths[its], starts[its])
 
 
 def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]) -> Outcome:

@@ -1,20 +1,8 @@
 """Order sequences so that every source keeps its share: in a packing's window, and where they are shuffled.
 
-Packing a window puts many short documents into some sequences, and a single long one into others. Ordered by
-their first documents, the sequences of short ones, and so their sources, would all come first. Instead,
-sequence k, in the order in which they were opened, has the place in the plan of its token at the fractional
-part of k × φ, so that a kind of sequences is as dense along the plan as its tokens are; and of the next
-`LOOK_AHEAD` by place the one follows that brings the sources' tokens nearest to the plan's
-(`tasks.kernels.bin_packing`).
-
-The pieces of a long document are cut one after the other, and so would fill a batch. So sequences are
-shuffled in windows of `pack.shuffle_window`: those of each source in a random order, one in each of as many
-equal stretches of the source's advance as the mixture requests it there, then lined up likewise. (In a
-plainly random order some blocks of 64 sequences miss the shares by 20 points.) Windows keep their order, and
-the very last sequence stays last, since it may be the only padded one. A last window of less than half the
-size is joined to the one before.
-
-All of it depends on lengths, sources and the seed alone. docs/packing.md has measurements.
+Sequence k of a packing's window has the place in the plan of its token at the fractional part of k × φ, so
+that a kind of sequences is as dense along the plan as its tokens are; of the next by place the one follows
+that brings the sources' tokens nearest to the plan's. docs/packing.md says why, and has measurements.
 """
 
 from bisect import bisect_right
@@ -130,7 +118,11 @@ def long_warnings(longest: int, manifest: PackingManifest) -> list[str]:
 
 
 class Shuffle:
-    """Shuffles the sequences of one packing, unless a window has fewer than two."""
+    """Shuffles the sequences of one packing in windows, unless a window has fewer than two.
+
+    Windows keep their order; a last one of less than half the size is joined to the one before. The very last
+    sequence stays last, since it may be the only padded one.
+    """
 
     def __init__(self, mixture: Mixture, window: int, seed: int, sequence_length: int) -> None:
         self._window, self._seed, self._length = window, seed, sequence_length
@@ -167,7 +159,6 @@ class Shuffle:
             yield pieces.rows(end, len(pieces)), last + 1
 
     def _shuffled(self, pieces: PieceTable) -> PieceTable:
-        """One window's pieces in their new order."""
         if not len(pieces):
             return pieces
         first, size = int(pieces.sequence[0]), int(pieces.sequence[-1] - pieces.sequence[0]) + 1

@@ -1,7 +1,6 @@
 """Make a packing plan from a mixture: cut and place documents, account for them, and divide into shards.
 
-The mixture is read in blocks, and a shard's pieces are written as soon as its sequences are closed. So memory
-holds one block and the pieces of one shard, whatever the size of the corpus.
+Memory holds one block of the mixture and the pieces of one shard, whatever the size of the corpus.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from tokmill.tasks.packing.accounts import PackedTotals, Shares
 from tokmill.tasks.packing.order import Closed, Shuffle, window_of
 from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.strategies import Packer, Pieces, blocks
+from tokmill.tasks.packing.write import figures_of
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_SEQUENCES = 1 << 32
@@ -51,15 +51,11 @@ def plan_packing(
         shards.add(PieceTable.joined([]), _MOST_SEQUENCES)
         if not shards.planned:
             raise PackingError(_nothing_left(rule, mixed, totals.shortest))
-    num_sequences = sum(shard.num_sequences for shard in shards.planned)
-    num_tokens = sum(shard.num_tokens for shard in shards.planned)
-    num_padding = num_sequences * length - num_tokens
+    figures = figures_of(shards.planned, length)
     manifest = PackingManifest(
         **{name: getattr(encoded, name) for name in _OF_ENCODING},
         **_settings(rule, window),
-        num_sequences=num_sequences,
-        num_tokens=num_tokens,
-        num_padding_tokens=num_padding,
+        **figures,
         num_documents=totals.num_documents(),
         num_split_documents=totals.num_documents("split"),
         num_cut_documents=totals.num_cut_documents,
@@ -67,15 +63,13 @@ def plan_packing(
         sources=tuple(source.source for source in mixed.sources),
         shares=shares.measured(mixed.sources, mixture.request(), mixed.first_position),
         share_block_sequences=shares.block_sequences,
-        shards=tuple(shards.planned),
-        accounts=tuple(totals.accounts(mixed.sources, num_padding)),
+        accounts=tuple(totals.accounts(mixed.sources, figures["num_padding_tokens"])),
     )
     manifest.save(out)
     return manifest
 
 
 def _closed(rule: PackPlanParams, mixture: Mixture, totals: PackedTotals, shares: Shares) -> Iterator[Closed]:
-    """Yield the pieces of each block of documents, and add them to the totals and shares."""
     position = mixture.manifest.first_position
     for block, starts, pieces, num_closed in _packed_blocks(rule, mixture):
         lengths = block.num_tokens.astype(np.int64)
@@ -99,17 +93,15 @@ def _settings(rule: PackPlanParams, window: int) -> dict[str, Any]:
         "window": rule.window if rule.strategy in WINDOWED else None,
         "long_documents": None if is_concat else rule.long_documents,
         "last_sequence": rule.last_sequence if is_concat else None,
-        "fim": _fim_tokens(rule),
+        "fim": _fim_tokens(rule) if rule.rearranges else None,
         "shuffle_window": window if is_shuffled else None,
         "shuffle_seed": rule.shuffle_seed if is_shuffled else None,
     }
 
 
-def _fim_tokens(rule: PackPlanParams) -> FimTokens | None:
-    if not rule.rearranges or rule.fim_token_ids is None:
-        return None
-    prefix, suffix, middle = rule.fim_token_ids
-    return FimTokens(prefix_id=prefix, suffix_id=suffix, middle_id=middle, seed=rule.fim_seed)
+def _fim_tokens(rule: PackPlanParams) -> FimTokens:
+    ids = zip(("prefix_id", "suffix_id", "middle_id"), rule.fim_token_ids or (), strict=True)
+    return FimTokens(**dict(ids), seed=rule.fim_seed)
 
 
 def _packed_blocks(

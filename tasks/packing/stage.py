@@ -1,9 +1,7 @@
 """Pack: turn a mixture's documents into sequences of one length, and keep the documents' bounds.
 
 First the place of every piece of a document is planned, on lengths only; then every shard of sequences is
-written separately, in each format; last, the shards are put together under one manifest. So another format
-requires no other plan. Per source: tokens in = packed + truncated + dropped. The bytes depend on the plan,
-not on workers.
+written separately, in each format; last, the shards are put together under one manifest.
 """
 
 import logging
@@ -21,7 +19,7 @@ from tokmill.tasks.packing.accounts import warnings
 from tokmill.tasks.packing.order import long_warnings
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
-from tokmill.tasks.packing.write import assembled, write_shard
+from tokmill.tasks.packing.write import assembled, figures_of, write_shard
 from tokmill.tasks.store.digest import digest_folder
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
@@ -56,7 +54,6 @@ def run_plan(
 
 
 def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Check every encoded shard, and compare its digest with the one in `encoded.json`."""
     pairs = list(encoded.pair(shards))
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         for (source, entry, path), digest in zip(pairs, pool.map(within_limit(_digest), pairs), strict=True):
@@ -119,14 +116,8 @@ def run_shard(
             "vocabulary"
         )
     shared = {name: getattr(manifest, name) for name in Packing.model_fields}
-    shared |= {
-        "num_sequences": entry.num_sequences,
-        "num_tokens": entry.num_tokens,
-        "num_padding_tokens": entry.num_sequences * manifest.sequence_length - entry.num_tokens,
-    }
-    packed = PackedManifest(
-        **shared, formats=params.formats, pad_id=pad_id, labels=params.labels, shards=(entry,)
-    )
+    shared |= figures_of([entry], manifest.sequence_length)
+    packed = PackedManifest(**shared, formats=params.formats, pad_id=pad_id, labels=params.labels)
     paths = {
         (manifest.sources.index(source), entry.index): path
         for source, entry, path in Encoded.open(encoded).pair(shards)

@@ -1,20 +1,7 @@
-"""Cut documents into pieces, and pack these into sequences. Works on lengths only.
+"""Cut documents into pieces, and pack these into sequences. Works on lengths only; docs/packing.md says how.
 
-A document of more than `sequence_length` tokens is cut into full pieces and a rest, or truncated to one
-piece, or dropped; every other one stays whole, unless the strategy is `concat`. Rearranging a document
-(`tasks.fim.rearrangement`) adds three tokens per piece; one that would no longer fit is not rearranged. The
-strategies, by blocks of documents:
-
-    concat                 documents follow each other without a gap and are cut wherever a sequence ends.
-    greedy                 next fit: a piece goes into the open sequence if it fits, else it opens the next.
-    best_fit               takes a window's pieces longest first, and puts each into the sequence that it
-                           fills best (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
-    first_fit_decreasing   the same into the first sequence that has room (Johnson 1973).
-    pad                    every piece is a sequence of its own.
-
-The pieces of a sequence are in the order of the documents, and so are sequences, whatever the blocks; those
-of a window come before the next window's, in an order in which every source keeps its share
-(`tasks.packing.order`).
+'best_fit' is of Ding et al. 2024, "Fewer Truncations Improve Language Modeling", 'first_fit_decreasing' of
+Johnson 1973. The pieces of a sequence are in the order of the documents, and so are sequences.
 """
 
 from collections.abc import Iterable, Iterator
@@ -152,7 +139,6 @@ class Packer:
         return pieces
 
     def _joined(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
-        """Join documents end to end and cut at every multiple of the sequence length."""
         position = self.num_closed * self._length + self._used
         ends = position + np.cumsum(lengths)
         begins = ends - lengths

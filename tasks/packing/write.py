@@ -1,8 +1,7 @@
 """Write one packed shard: copy tokens to their places once, then write every requested format.
 
-A shard is written in blocks of sequences, so that memory does not grow with it; the encoded shards are
-memory-mapped, one at a time. A piece in the order of its document is one run of tokens. A rearranged one has
-up to five: the token that begins the document, parts of its text, and the one that ends it.
+A piece in the order of its document is one run of tokens. A rearranged one has up to five: the token that
+begins the document, parts of its text, and the one that ends it.
 """
 
 import os
@@ -35,14 +34,17 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _BLOCK_TOKENS = 1 << 25
 
-ShardPaths: TypeAlias = Mapping[tuple[int, int], Path]
-"""The directory of each encoded shard, by source and shard index."""
 _Runs: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]
 """Index in the encoded shard, tokens and destination of runs of tokens to copy."""
 
 
-def write_shard(manifest: PackedManifest, pieces: PieceTable, shards: ShardPaths, out: Path) -> None:
-    """Write the only shard of a manifest in every format, and its table of pieces."""
+def write_shard(
+    manifest: PackedManifest, pieces: PieceTable, shards: Mapping[tuple[int, int], Path], out: Path
+) -> None:
+    """Write the only shard of a manifest in every format, and its table of pieces.
+
+    `shards` are the directories of the encoded shards, by source and index.
+    """
     (entry,), length = manifest.shards, manifest.sequence_length
     shape = ShardShape(entry.num_sequences, length, manifest.token_dtype, manifest.labels)
     with (
@@ -67,9 +69,8 @@ def write_shard(manifest: PackedManifest, pieces: PieceTable, shards: ShardPaths
 
 
 def _filled(
-    manifest: PackedManifest, sequences: range, pieces: PieceTable, shards: ShardPaths
+    manifest: PackedManifest, sequences: range, pieces: PieceTable, shards: Mapping[tuple[int, int], Path]
 ) -> tuple[SequenceBlock, NDArray[np.uint64]]:
-    """The tokens of sequences, and the corpus row of each piece's document."""
     length = manifest.sequence_length
     rows = np.full((len(sequences), length), manifest.pad_id, dtype=manifest.token_dtype)
     ordinals = np.zeros(len(pieces), dtype=np.uint64)
@@ -103,7 +104,6 @@ def _copy(
     places: NDArray[np.int64],
     rows: NDArray[Any],
 ) -> None:
-    """Copy the tokens of one encoded shard's pieces to their places."""
     body = _Body.of(manifest, pieces, shard)
     if shard.tokens.dtype != rows.dtype:
         raise PackingError(
@@ -188,6 +188,26 @@ def _rearranged(
     ]
 
 
+def of_shards(
+    manifest: PackedManifest, entries: Sequence[PackedShardEntry], **changed: object
+) -> PackedManifest:
+    """The manifest with other shards, and their figures."""
+    return manifest.model_copy(update=figures_of(entries, manifest.sequence_length) | changed)
+
+
+def figures_of(entries: Sequence[PackedShardEntry], sequence_length: int) -> dict[str, Any]:
+    """The fields of a manifest that follow from its shards."""
+    num_sequences, num_tokens = (
+        sum(getattr(entry, name) for entry in entries) for name in ("num_sequences", "num_tokens")
+    )
+    return {
+        "shards": tuple(entries),
+        "num_sequences": num_sequences,
+        "num_tokens": num_tokens,
+        "num_padding_tokens": num_sequences * sequence_length - num_tokens,
+    }
+
+
 def assembled(
     shards: Sequence[Path],
     wanted: Sequence[PackedShardEntry],
@@ -202,9 +222,7 @@ def assembled(
             f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
             f"{len(wanted)} shards in order; write every shard of this plan"
         )
-    names = ("num_sequences", "num_tokens", "num_padding_tokens")
-    figures = {name: sum(getattr(part, name) for part in parts) for name in names}
-    whole, *others = [part.model_copy(update={**figures, "shards": entries}) for part in parts]
+    whole, *others = [of_shards(part, entries) for part in parts]
     if any(other != whole for other in others):
         raise PackingError(
             "pack: the packed shards belong to different packings; write all shards with the same parameters"

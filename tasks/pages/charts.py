@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokmill.tasks.core.markdown import number
 
@@ -236,10 +236,7 @@ def _write_png(chart: Chart, path: Path) -> None:
     figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
-def _draw_bars(axes: "object", chart: Bars) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _draw_bars(axes: Any, chart: Bars) -> None:
     places = range(len(chart.bars))
     axes.barh(places, [bar.value for bar in chart.bars], color=COLOURS[0], height=0.7)
     axes.set_yticks(places, [bar.label for bar in chart.bars], fontsize=8)

@@ -29,14 +29,9 @@ def document(
     data: Any = None,
     scripts: Sequence[str] = (),
 ) -> str:
-    """Return a page.
+    """Return a page with a list of contents (ids of sections, and names) and sections of HTML.
 
-    Args:
-        title: of the page.
-        contents: the ids of sections that the list of contents links to, with their names.
-        sections: the page's body, as HTML.
-        data: JSON-able, for the scripts, which read it with `unpacked("data")`.
-        scripts: in their order; `page.js` goes before them.
+    Scripts read the data with `unpacked("data")`; `page.js` goes before them.
     """
     links = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in contents.items())
     packed = base64.b64encode(zlib.compress(orjson.dumps(data), 6)).decode("ascii")
@@ -83,13 +78,7 @@ def note(text: str) -> str:
 
 
 def table(caption: str, rows: Iterable[Row], columns: Mapping[str, str]) -> str:
-    """Return rows as a table.
-
-    Args:
-        caption: what it shows.
-        rows: the rows.
-        columns: heading of each column that is shown; the first one heads the rows.
-    """
+    """Return rows as a table, with the headings of the columns that are shown; the first heads the rows."""
     shown = [[row.get(name) for name in columns] for row in rows]
     kinds = [next(filter(None, map(_kind, column)), "") for column in zip(*shown, strict=True)]
     head = "".join(

@@ -1,19 +1,15 @@
 """sweep_cell: train one tokenizer of a sweep, and measure how it compresses text.
 
-Text is measured by the counts of its pre-tokens, which were made once for all tokenizers that cut it alike:
-each distinct pre-token is encoded once, so twenty tokenizers are measured in the time in which one would
-encode the text. Parallel text is encoded line by line. The sizes of a curve are trained together: the first
-cell trains them all, the others take theirs; a tokenizer is the same either way. It lies in the artifact in
-tokmill's own format alone: it is a candidate, and a run with its settings publishes it with all exports.
+Text is measured by the counts of its pre-tokens, which were made once for all tokenizers that cut it alike.
+The sizes of a curve are trained together: the first cell trains them all, the others take theirs.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
@@ -31,8 +27,6 @@ if TYPE_CHECKING:
 
 CELL_FILE = "cell.json"
 _KEPT = 16  # curves whose tokenizers wait in memory; what is gone is trained again when it is wanted
-
-_Key: TypeAlias = tuple[str, Path, Path]
 
 
 class CellParams(TrainParams):
@@ -145,26 +139,16 @@ def run(
     parallel: Iterable[Mapping[str, str]] = (),
     sizes: Sequence[int] = (),
 ) -> Outcome:
-    """Write `cell.json` and the tokenizer into `out`.
+    """Write `cell.json` and the tokenizer, measured on the counts `text` and on parallel text, into `out`.
 
-    Args:
-        params: see `CellParams`.
-        out: the artifact's directory.
-        counts: the counts that the tokenizer is trained on.
-        balance: the balance of that training.
-        text: the counts of the text that it is measured on, cut alike.
-        parallel: language and path of each parallel text.
-        sizes: the sizes that are trained with this one, if it was not trained yet.
-
-    Raises:
-        TrainingError, BalanceError: see `tasks.train.learning.learn`.
-        AuditError: parallel texts are not parallel, or no UTF-8.
-        StoreError: an input is broken.
+    `sizes` are those that are trained with this one, if it was not trained yet.
     """
     from tokmill.tasks.audit.parity import gini
     from tokmill.tasks.audit.sources import ratio
 
-    tok = _train_together(params.training(), counts, balance, sizes or [params.vocab_size])
+    training = params.training()
+    curve = _curve(training.model_dump_json(exclude={"vocab_size"}), counts, balance)
+    tok = curve.take(training, counts, balance, sizes or [params.vocab_size])
     tokens = _tokens_by_language(tok, list(parallel), params.reference)
     reference = (params.reference or next(iter(tokens))) if tokens else None
     cell = Cell(
@@ -183,17 +167,12 @@ def run(
     )
     write_model(out / CELL_FILE, cell)
     tok.save(out)
-    return Outcome(metrics=_metrics(cell))
-
-
-def _metrics(cell: Cell) -> dict[str, Any]:
     names = ("bytes_per_token", "unknown_share", "max_premium", "num_tokens", "num_bytes")
     found = {"cell": cell.label, **{name: getattr(cell, name) for name in names}}
-    return {name: value for name, value in found.items() if value is not None}
+    return Outcome(metrics={name: value for name, value in found.items() if value is not None})
 
 
 def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
-    """Return the figures of each source, and of all together."""
     from tokmill.tasks.audit.measurement import unknown_ids
     from tokmill.tasks.audit.sources import ratio
     from tokmill.tasks.audit.training_counts import occurrences_by_source
@@ -253,19 +232,9 @@ class _Curve:
             return self.waiting.pop(params.vocab_size)
 
 
-_LOCK = Lock()
-_CURVES: OrderedDict[_Key, _Curve] = OrderedDict()
-
-
-def _train_together(params: TrainParams, counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
-    """Return the tokenizer of `params`."""
-    key = (params.model_dump_json(exclude={"vocab_size"}), counts, balance)
-    with _LOCK:
-        curve = _CURVES.setdefault(key, _Curve())
-        _CURVES.move_to_end(key)
-        while len(_CURVES) > _KEPT:
-            _CURVES.popitem(last=False)
-    return curve.take(params, counts, balance, sizes)
+@lru_cache(maxsize=_KEPT)
+def _curve(settings: str, counts: Path, balance: Path) -> _Curve:
+    return _Curve()
 
 
 SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=4, params=CellParams, run=run)

@@ -44,6 +44,14 @@ class SweepParams(Params):
         "costs nothing.",
     )
 
+    @property
+    def words(self) -> str:
+        """The model in words."""
+        return (
+            f"a model with d_model {self.d_model:,}, {self.num_layers} layers, a context of {self.context:,} "
+            f"tokens and {'tied' if self.tied else 'untied'} embeddings"
+        )
+
 
 class Cost(NamedTuple):
     """What a tokenizer costs a model; the last two are None without text."""
@@ -202,7 +210,6 @@ def _fairest(chosen: Cell) -> str:
 
 
 def _variations(params: SweepParams) -> Mapping[str, SweepParams]:
-    """Return the settings that are tried, each with its name."""
     wider = {"d_model": params.d_model * 2, "num_layers": params.num_layers * 2}
     smaller = {"d_model": max(1, params.d_model // 2), "num_layers": max(1, params.num_layers // 2)}
     changed: dict[str, dict[str, Any]] = {

@@ -20,18 +20,7 @@ _UNITS = {
 
 
 def write_sweep_report(folder: Path, out: Path) -> Path:
-    """Write the report of a sweep.
-
-    Args:
-        folder: the sweep's artifact.
-        out: the folder that gets `report.html` and `charts/NAME.svg`; with matplotlib also `charts/NAME.png`.
-
-    Returns:
-        The path of the HTML file.
-
-    Raises:
-        StoreError: the summary is missing or broken.
-    """
+    """Write the report of the sweep in `folder`, and its charts; returns the path of the HTML file."""
     summary = SweepSummary.open(folder)
     charts = sweep_charts(summary)
     write_charts(charts, out / CHARTS_FOLDER)
@@ -91,8 +80,6 @@ def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
 
 
 def _more(summary: SweepSummary) -> str:
-    """Return what the tokenizers cost the model."""
-    params = summary.params
     columns = {
         "cell": "tokenizer",
         "num_ids": "ids",
@@ -108,8 +95,5 @@ def _more(summary: SweepSummary) -> str:
     shown = {
         name: head for name, head in columns.items() if any(row[name] is not None for row in summary.cells)
     }
-    model = (
-        f"A model with d_model {params.d_model:,}, {params.num_layers} layers, a context of "
-        f"{params.context:,} tokens and {'tied' if params.tied else 'untied'} embeddings"
-    )
-    return section("costs", "Costs", table(model, summary.cells, shown))
+    caption = f"A{summary.params.words[1:]}"
+    return section("costs", "Costs", table(caption, summary.cells, shown))

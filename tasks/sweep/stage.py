@@ -1,10 +1,7 @@
 """sweep: the tokenizers of a sweep side by side, and which of them to take.
 
-The artifact has `summary.json`, `summary.md` and below `catalog/` (which the store's catalog indexes)
-
-    sweep_cells       a row per tokenizer: its settings, compression, premium and cost
-    sweep_sources     by tokenizer and source
-    sweep_languages   by tokenizer and language of parallel text
+The artifact has `summary.json`, `summary.md` and below `catalog/` tables of the tokenizers, by source and by
+language of parallel text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,11 +78,7 @@ class SweepSummary(Entry):
 
     @classmethod
     def open(cls, path: Path) -> "SweepSummary":
-        """Read the summary in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the summary in the directory `path`."""
         return read_model(path / SUMMARY_FILE, cls, "summary of a sweep")
 
 
@@ -96,16 +89,7 @@ class SweepStageParams(SweepParams):
 
 
 def run(params: SweepStageParams, *, out: Path, cells: Sequence[Path]) -> Outcome:
-    """Write the tables and the summary into `out`.
-
-    Args:
-        params: the model that the tokenizers are for.
-        out: the artifact's directory.
-        cells: the measured cells.
-
-    Raises:
-        StoreError: a cell is broken.
-    """
+    """Write the tables and the summary into `out`."""
     found = sorted((Cell.open(path) for path in cells), key=_order)
     model = SweepParams.model_validate(params.model_dump(exclude={"held_out"}))
     chosen, at_knee = recommend(model, found), set(knees(model, found).values())
@@ -125,14 +109,12 @@ def run(params: SweepStageParams, *, out: Path, cells: Sequence[Path]) -> Outcom
 
 def to_markdown(summary: SweepSummary) -> str:
     """Return the summary for people."""
-    params = summary.params
     text = "held-out text" if summary.text == "held_out" else "the text that was trained on: none is held out"
     parts = [
         "# Sweep",
         f"{len(summary.cells)} tokenizers, measured on {text}.",
         "\n".join(table(*as_table(summary), left=(0, 1))),
-        f"Costs are those of a model with d_model {params.d_model:,}, {params.num_layers} layers, a context "
-        f"of {params.context:,} tokens and {'tied' if params.tied else 'untied'} embeddings.",
+        f"Costs are those of {summary.params.words}.",
         LOSSY if any(row["lossy"] for row in summary.cells) else "",
         "## Recommendation",
         f"**{summary.recommended}**" if summary.recommended else "",

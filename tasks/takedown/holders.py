@@ -1,11 +1,10 @@
 """Find every artifact of a store that holds given documents, whatever profile or corpus it was made for.
 
-A document is its text, looked for in every encoded shard by that shard's tokenizer; and the digest of its
-file with its row, in every corpus. What was made of these holds it if its plan or its pieces have those
-places. Statistics (counts, tokenizers, audits, cards) hold no documents.
+A document is its text, looked for in every encoded shard by that shard's tokenizer, and the digest of its
+file with its row, in every corpus. What was made of these holds it if its plan or pieces have those places.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -66,7 +65,11 @@ class _Search:
         self._store, self._documents = origins.store, documents
         self._digests = origins.corpus.file_digests()
         self._tokenizer = origins.encoded.manifest.tokenizer
-        self._ids = list(_texts_of(origins, documents))
+        self._ids = [
+            _text_ids(origins.encoded_shard(one.source, one.shard), at, origins.fim_token_ids)
+            for one in documents
+            if (at := origins.encoded_position(one.place)) is not None
+        ]
         self._texts = [origins.tokenizer.decode_bytes(ids) for ids in self._ids]
         self._encoded = lru_cache(maxsize=None)(self._encoded_texts)
         self._copies_in = lru_cache(maxsize=None)(self._copies_by_text)
@@ -152,16 +155,7 @@ class _Search:
         return tok, [len(each) for each in ids], {tok.decode_bytes(each) for each in ids}
 
 
-def _texts_of(origins: Origins, documents: Iterable[FoundDocument]) -> Iterator[Ids]:
-    """Yield the tokens of the text of each document, as far as it was encoded."""
-    for one in documents:
-        at = origins.encoded_position(one.place)
-        if at is not None:
-            yield _text_ids(origins.encoded_shard(one.source, one.shard), at, origins.fim_token_ids)
-
-
 def _ends(shard: EncodedShard) -> tuple[int, int]:
-    """Tokens that begin and end each document."""
     return int(shard.statistics.num_begin_tokens > 0), int(shard.statistics.num_end_tokens > 0)
 
 

@@ -1,10 +1,8 @@
 """Find every artifact that a file of text, or one row of it, went into, by the records and pieces.
 
-The file is named by path, glob, URL or content digest, and may be gone. From the corpora that list it,
-records lead to all that contains its text or was made from it, through removed artifacts and equal bytes as
-in lineage. Of a row more is read: quarantine, side of a holdout, encoded shards, and the pieces of
-packings. What cannot be read, or was made from tokens that are lost, stays in the answer as unknown, with
-the reason. Queries find contents by their numbers (`tasks.store.tables`); kinds and digests decide.
+From the corpora that list it, records lead to all that contains its text or was made from it. What cannot be
+read, or was made from tokens that are lost, is unknown, with the reason. Queries find contents by their
+numbers (`tasks.store.tables`); kinds and digests decide.
 """
 
 import fnmatch
@@ -196,7 +194,6 @@ def _listing(
     row: int | None,
     whole: _Listing | None = None,
 ) -> _Listing:
-    """Return the places of files in a corpus, or in a part of one that a holdout made."""
     opened = Corpus.open(store.path(corpus))
     rows = {(file.source, file.name): None if row is None else [row] for file in files}
     places = list(places_in(opened, rows))

@@ -1,7 +1,6 @@
 """Request a takedown by document names, and report the result.
 
-Either padding takes the place of the documents' pieces (`tasks.takedown.stage`), or the mixture is packed
-again without them, with the same stages and parameters.
+Either padding takes the place of the documents' pieces, or the mixture is packed again without them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +19,8 @@ from tokmill.tasks.store.fingerprint import canonical_json, digest_bytes
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.verify import file_damages
-from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import EXCLUDE, TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing.document import why_absent
 from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
@@ -56,9 +54,6 @@ def read_names(file: Path) -> list[str]:
     """Read a list of names, one per line; blank lines and lines that begin with # are ignored.
 
     Blanks at the ends of a line belong to the name, as an id may have some.
-
-    Raises:
-        TracingError: the file cannot be read as UTF-8, or has no name.
     """
     try:
         lines = split_lines(read_named(file))
@@ -111,7 +106,6 @@ def take_down(
 
 
 def _with_pieces(origins: Origins, documents: Sequence[FoundDocument]) -> set[Place]:
-    """The places of the documents that have a piece."""
     sources, held = origins.reader.manifest.sources, set[Place]()
     for pieces in pieces_at(origins.path, [one.place for one in documents]):
         columns = (pieces[name].tolist() for name in ("source", "shard", "ordinal"))
@@ -190,7 +184,6 @@ def listed(documents: Sequence[TakenDocument]) -> External:
 
 
 def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[TakenDocument]:
-    """Return the documents, and those of earlier takedowns of the original packing."""
     taken = list(documents)
     for version in origins.versions():
         takedown = TakedownManifest.found(origins.store.place(version.ref))

@@ -1,11 +1,11 @@
-"""Takedown: write a new version of a packed artifact without some documents.
+"""Takedown and exclude: packed sequences, or a mixture to be packed again, without some documents.
 
-Their pieces are taken out of their sequences; the rest moves together, and padding fills up. Every sequence
-keeps its number, and shards without such pieces are the same files, so a training run can continue at its
-position. Law: per source, tokens before = tokens here + taken down; padding grows by the tokens taken down.
+Of packed sequences the pieces are taken out, the rest moves together, and padding fills up, so that every
+sequence keeps its number. Of a mixture all other rows keep their order, and nothing is drawn instead.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import Field
 
-from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Scalar, Stage, Unit
+from tokmill.tasks.core.errors import MixingError
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, ShareTable, write_plan
 from tokmill.tasks.formats.packed.manifest import (
+    ExcludedDocuments,
     PackedManifest,
     PackedShardEntry,
     TakedownManifest,
@@ -32,21 +37,29 @@ from tokmill.tasks.formats.packed.pieces import (
 from tokmill.tasks.formats.packed.shard_format import (
     SequenceBlock,
     ShardShape,
-    block_ranges,
-    open_shard,
     shard_files,
     write_folder_files,
     write_sequences,
 )
 from tokmill.tasks.kernels.documents import gather
-from tokmill.tasks.packing.write import link
-from tokmill.tasks.store.record import read_record
-from tokmill.tasks.takedown.exclude import TakedownParams
-from tokmill.tasks.tracing.places import DocumentSet, places_of
-
-_BLOCK_TOKENS = 1 << 24
+from tokmill.tasks.packing.export import blocks_of
+from tokmill.tasks.packing.write import link, of_shards
+from tokmill.tasks.store import NOT_IN_FINGERPRINT
+from tokmill.tasks.store.record import MOST_REASON_CHARS, read_record
+from tokmill.tasks.tracing.places import DocumentSet, places_in_encoded, places_of
 
 Columns = dict[str, NDArray[Any]]
+
+
+class TakedownParams(Params):
+    """Of both ways of a takedown; the documents are an input, and so no parameter."""
+
+    reason: str = Field(
+        default="",
+        max_length=MOST_REASON_CHARS,
+        description="Why they are taken down, for the record; of the same request it is the first one's.",
+        json_schema_extra=NOT_IN_FINGERPRINT,
+    )
 
 
 class TakenDownShard(NamedTuple):
@@ -79,7 +92,8 @@ def take_down_shard(
         {name: values[rows] for name, values in pieces.columns.items()} for rows in (chosen, ~chosen)
     )
     if chosen.any():
-        _write(path, manifest, entry, _Pieces(pieces, ~chosen), out)
+        firsts = np.concatenate([[0], np.cumsum(~chosen)])[pieces.firsts]
+        _write(path, manifest, entry, kept, firsts, out)
     else:
         for file in shard_files(path, entry.index, manifest):
             link(file, out / file.relative_to(path))
@@ -88,78 +102,54 @@ def take_down_shard(
     return TakenDownShard(made, taken, *counts)
 
 
-class _Pieces:
-    """The kept pieces of a shard, with their old and new places.
-
-    Attributes:
-        firsts: int64 [n + 1]; the pieces of the shard's sequence i are [firsts[i], firsts[i + 1]).
-        columns: the columns of the pieces; `start` is the new place.
-        starts: int64 [p], the old places.
-    """
-
-    def __init__(self, pieces: PieceRows, keep: NDArray[np.bool_]) -> None:
-        columns = {name: values[keep] for name, values in pieces.columns.items()}
-        self.firsts = np.concatenate([[0], np.cumsum(keep)])[pieces.firsts]
-        self.starts = columns["start"].astype(np.int64)
-        ends = np.concatenate([[0], np.cumsum(columns["length"], dtype=np.int64)])
-        begins = np.repeat(ends[self.firsts[:-1]], np.diff(self.firsts))
-        self.columns = columns | {"start": (ends[:-1] - begins).astype(np.uint32)}
-
-
-def _write(path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, out: Path) -> None:
+def _write(
+    path: Path,
+    manifest: PackedManifest,
+    entry: PackedShardEntry,
+    kept: Columns,
+    firsts: NDArray[np.int64],
+    out: Path,
+) -> None:
+    """Write the kept pieces moved together; sequence i has the pieces [firsts[i], firsts[i + 1])."""
     shape = ShardShape(entry.num_sequences, manifest.sequence_length, manifest.token_dtype, manifest.labels)
-    reader = open_shard(path, entry.index, manifest)
+    ends = np.concatenate([[0], np.cumsum(kept["length"], dtype=np.int64)])
+    begins = np.repeat(ends[firsts[:-1]], np.diff(firsts))
+    moved = kept | {"start": (ends[:-1] - begins).astype(np.uint32)}
     with (
         write_sequences(out, entry.index, shape, manifest.formats) as append,
         write_pieces(out, entry.index) as append_pieces,
     ):
-        for rows in block_ranges(entry.num_sequences, manifest.sequence_length, _BLOCK_TOKENS):
-            before = np.stack([reader.tokens(row) for row in rows])
-            firsts = pieces.firsts[rows.start : rows.stop + 1]
-            its = slice(int(firsts[0]), int(firsts[-1]))
-            append(_moved(before, pieces, its, firsts - firsts[0], manifest))
-            columns = {name: pieces.columns[name][its] for name in PROVENANCE_SCHEMA.names}
+        for its, block in blocks_of(path, entry, manifest, kept, firsts):
+            places = (kept["start"][its].astype(np.int64), moved["start"][its].astype(np.int64))
+            append(_moved(block, *places, manifest.pad_id))
+            columns = {name: moved[name][its] for name in PROVENANCE_SCHEMA.names}
             append_pieces(pa.table(columns, schema=PROVENANCE_SCHEMA))
 
 
 def _moved(
-    before: NDArray[Any], pieces: _Pieces, its: slice, firsts: NDArray[np.int64], manifest: PackedManifest
+    block: SequenceBlock, starts: NDArray[np.int64], places: NDArray[np.int64], pad_id: int
 ) -> SequenceBlock:
-    """The sequences with the kept pieces moved together, and padding after them."""
-    rows = np.full_like(before, manifest.pad_id)
-    lengths = pieces.columns["length"][its].astype(np.int64)
-    size, width = before.itemsize, before.shape[1]
-    base = np.repeat(np.arange(len(before)) * width, np.diff(firsts))
-    gather(
-        before.reshape(-1).view(np.uint8),
-        (base + pieces.starts[its]) * size,
-        lengths * size,
-        (base + pieces.columns["start"][its]) * size,
-        rows.reshape(-1).view(np.uint8),
-    )
-    starts = pieces.columns["document_start"][its].astype(np.int64)
-    return SequenceBlock(rows, firsts, lengths, starts)
+    """The sequences with the pieces at `starts` moved to their `places`, and padding elsewhere."""
+    rows = np.full_like(block.rows, pad_id)
+    size, width = rows.itemsize, rows.shape[1]
+    base = np.repeat(np.arange(len(rows)) * width, np.diff(block.firsts))
+    before, after = (tokens.reshape(-1).view(np.uint8) for tokens in (block.rows, rows))
+    gather(before, (base + starts) * size, block.lengths * size, (base + places) * size, after)
+    return replace(block, rows=rows)
 
 
 def run(
     params: TakedownParams, *, out: Path, packed: Path, documents: Sequence[Mapping[str, Any]]
 ) -> Outcome:
-    """Write the packed artifact in `packed` without `documents`.
-
-    Args:
-        params: the reason, which changes no file.
-        out: the new artifact's directory.
-        packed: the directory of the old version.
-        documents: the fields of one `TakenDocument` each, in any order.
-
-    Raises:
-        StoreError: a file of the old artifact is missing or broken.
-    """
+    """Write the packed artifact without `documents`, the fields of a `TakenDocument` each, in any order."""
     manifest = PackedManifest.open(packed)
     taken = in_order(documents)
     wanted = DocumentSet(manifest.sources, places_of(taken))
     shards = [take_down_shard(packed, manifest, entry, wanted, out) for entry in manifest.shards]
-    made = _manifest(manifest, shards)
+    # its sequences no longer equal those of the artifact that it was exported from
+    predecessors = tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])}))
+    entries = [shard.entry for shard in shards]
+    made = of_shards(manifest, entries, origin=None, predecessors=predecessors)
     write_folder_files(out, made)
     pieces = {name: np.concatenate([shard.pieces[name] for shard in shards]) for name in shards[0].pieces}
     pq.write_table(
@@ -168,18 +158,6 @@ def run(
     takedown = _takedown(packed, taken, pieces)
     takedown.save(out)
     return Outcome(metrics=_metrics(made, shards, takedown), accounts=_accounts(manifest, made, shards))
-
-
-def _manifest(manifest: PackedManifest, shards: Sequence[TakenDownShard]) -> PackedManifest:
-    num_tokens = sum(shard.entry.num_tokens for shard in shards)
-    figures = {
-        "num_tokens": num_tokens,
-        "num_padding_tokens": manifest.num_sequences * manifest.sequence_length - num_tokens,
-        "shards": tuple(shard.entry for shard in shards),
-        "origin": None,  # its sequences no longer equal those of the artifact that it was exported from
-        "predecessors": tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])})),
-    }
-    return manifest.model_copy(update=figures)
 
 
 def _takedown(packed: Path, taken: Sequence[TakenDocument], pieces: Columns) -> TakedownManifest:
@@ -239,3 +217,122 @@ def _accounts(
 
 
 TAKEDOWN = Stage(verb="takedown", task="takedown", kind="packed", version=3, params=TakedownParams, run=run)
+
+
+def run_exclude(
+    params: TakedownParams,
+    *,
+    out: Path,
+    mixture: Path,
+    encoded: Path,
+    shards: Sequence[Path],
+    documents: Sequence[Mapping[str, Any]],
+) -> Outcome:
+    """Write the mixture without `documents`, the fields of a `TakenDocument` each, in any order."""
+    before = Mixture.open(mixture)
+    taken = ExcludedDocuments(documents=in_order(documents))
+    places = places_in_encoded(Encoded.open(encoded), shards, places_of(taken.documents))
+    left_out = DocumentSet(before.sources, places)
+    exclusion = _Exclusion(before)
+    with write_plan(out) as append:
+        for plan in before.batches():
+            excluded = left_out.among(plan.source, plan.shard, plan.document)
+            exclusion.add(plan, excluded)
+            append(Plan(**{name: values[~excluded] for name, values in plan.columns().items()}))
+    made = exclusion.manifest()
+    if not made.num_documents:
+        raise MixingError("exclude: no document of the mixture is left; delete the packed artifact instead")
+    made.save(out)
+    exclusion.shares().save(out)
+    taken.save(out)
+    metrics: dict[str, Scalar] = {
+        "num_documents": made.num_documents,
+        "num_tokens": made.num_tokens,
+        "limited_by": "",
+    }
+    return Outcome(metrics=metrics, accounts=exclusion.accounts())
+
+
+class _Exclusion:
+    """Counts the excluded documents and tokens, by source and by point of the table of shares."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        self._mixture = mixture.manifest
+        self._table = mixture.shares()
+        size = len(mixture.sources)
+        # documents and tokens; and the same for first draws only
+        self._excluded = np.zeros((4, size), dtype=np.int64)
+        # excluded tokens before each point of the table
+        self._before = np.zeros((len(self._table.positions) + 1, size))
+        self._position = mixture.manifest.first_position
+        self._starts = np.array(mixture.manifest.first_document_starts, dtype=np.int64)
+        self._starts_left: list[int] = []
+
+    def add(self, plan: Plan, excluded: NDArray[np.bool_]) -> None:
+        """Count the next rows; `excluded` marks those to leave out."""
+        starts, self._starts = self._starts[: len(plan)], self._starts[len(plan) :]
+        self._starts_left += starts[~excluded[: len(starts)]].tolist()
+        lengths = plan.num_tokens.astype(np.int64)
+        positions = self._position + np.cumsum(lengths) - lengths
+        self._position += int(lengths.sum())
+        source, tokens = plan.source[excluded], lengths[excluded]
+        for row, chosen in ((0, np.ones(len(source), dtype=np.bool_)), (2, plan.epoch[excluded] == 0)):
+            np.add.at(self._excluded[row], source[chosen], 1)
+            np.add.at(self._excluded[row + 1], source[chosen], tokens[chosen])
+        points = np.searchsorted(self._table.positions, positions[excluded], side="right")
+        np.add.at(self._before, (points, source), tokens)
+
+    def manifest(self) -> MixtureManifest:
+        """The manifest of the remaining mixture."""
+        left = self._mixture.num_tokens - int(self._excluded[1].sum())
+        table = self.shares()
+        sources = [self._source(k, left, table) for k in range(len(self._mixture.sources))]
+        figures = {
+            "num_documents": self._mixture.num_documents - int(self._excluded[0].sum()),
+            "num_tokens": left,
+            "first_document_starts": tuple(self._starts_left),
+            "sources": sources,
+        }
+        return self._mixture.model_copy(update=figures)
+
+    def _source(self, index: int, num_tokens: int, table: ShareTable) -> MixedSource:
+        was, excluded = self._mixture.sources[index], self._excluded[:, index].tolist()
+        drawn = was.drawn_tokens - excluded[1]
+        ahead = table.given[:, index] - table.requested[:, index]
+        figures = {
+            "share": round(drawn / max(1, num_tokens), 12),
+            "drawn_documents": was.drawn_documents - excluded[0],
+            "drawn_tokens": drawn,
+            "unique_documents": was.unique_documents - excluded[2],
+            "unique_tokens": was.unique_tokens - excluded[3],
+            "epochs": round(drawn / max(1, was.num_tokens), 12),
+            "most_ahead_tokens": float(np.round(np.max(ahead, initial=0.0), 6)),
+            "most_behind_tokens": float(np.round(np.max(-ahead, initial=0.0), 6)),
+        }
+        return was.model_copy(update=figures)
+
+    def shares(self) -> ShareTable:
+        """The table of shares at the same points of the plan, over the remaining tokens."""
+        excluded = np.cumsum(self._before, axis=0)[:-1]
+        positions = self._table.positions - excluded.sum(axis=1)
+        scale = positions / np.maximum(self._table.positions, 1)
+        return ShareTable(positions, self._table.requested * scale[:, None], self._table.given - excluded)
+
+    def accounts(self) -> list[Account]:
+        """The accounts of each source, in documents (once per draw) and tokens."""
+        units: tuple[tuple[int, Unit], ...] = ((0, "documents"), (1, "tokens"))
+        return [
+            Account(
+                source=source.source,
+                unit=unit,
+                num_in=(drawn := getattr(source, f"drawn_{unit}")),
+                became={"kept": drawn - (gone := int(self._excluded[row, index])), "taken_down": gone},
+            )
+            for index, source in enumerate(self._mixture.sources)
+            for row, unit in units
+        ]
+
+
+EXCLUDE = Stage(
+    verb="exclude", task="takedown", kind="mixture", version=2, params=TakedownParams, run=run_exclude
+)

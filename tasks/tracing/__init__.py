@@ -5,10 +5,15 @@ and tables of the store hold all of it, so no separate index is needed.
 `tasks.tracing.names` defines the names of documents.
 """
 
-from tokmill.tasks.tracing.document import TracedDocument, trace_document
+from tokmill.tasks.tracing.document import (
+    TracedDocument,
+    TracedPiece,
+    TracedSequence,
+    trace_document,
+    trace_sequence,
+)
 from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
-from tokmill.tasks.tracing.sequence import TracedPiece, TracedSequence, trace_sequence
 
 __all__ = [
     "FoundDocument",

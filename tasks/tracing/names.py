@@ -4,13 +4,11 @@
     SOURCE:FILE:ROW    the file's name in the corpus, and the row in the file, from 0
     SOURCE:FILE        a file that is a single document (format text)
 
-Laws. If a name is both an id and a file with a row, it means the id. Ids need not be unique: a name means
-every document of the source that has this id. Ids are stored only in the source's files, so looking them up
-reads the source once, whatever the number of names, and checks that the text has not changed since it was
-ingested. A name that matches no document is an error.
+If a name is both an id and a file with a row, it means the id, of every document that has it. Ids are stored
+only in the source's files, so looking them up reads the source once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -60,29 +58,28 @@ def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument
     for name in names:
         source, colon, rest = name.partition(":")
         if not colon or source not in corpus.sources:
-            raise TracingError(_no_source(corpus, name))
+            raise TracingError(
+                f"{shortened(name)} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is "
+                f"one of {', '.join(nearest(source, corpus.sources))}"
+            )
         wanted.setdefault(source, {})[rest] = name
     found: list[FoundDocument] = []
-    unknown: list[str] = []
     for source, rests in wanted.items():
-        found += _by_id(origins, source, rests)
-        known = {document.name for document in found}
+        its = _by_id(origins, source, rests)
+        known = {one.name for one in its}
+        left = {rest: name for rest, name in rests.items() if name not in known}
         segments: dict[str, list[tuple[Shard, FileSegment]]] = {}
         for shard in corpus.shards(source):
             for segment in shard.segments:
                 segments.setdefault(segment.file, []).append((shard, segment))
-        for rest, name in rests.items():
-            if name not in known:
-                document = _by_place(corpus, segments, rest, name)
-                found += [] if document is None else [document]
-                unknown += [name] if document is None else []
-    if unknown:
+        found += [*its, *filter(None, (_by_place(corpus, segments, *one) for one in left.items()))]
+    known = {one.name for one in found}
+    if unknown := [name for rests in wanted.values() for name in rests.values() if name not in known]:
         raise TracingError(_unknown(corpus, sorted(unknown)))
     return sorted(found)
 
 
 def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDocument]:
-    """The documents whose id is a key of `rests`, which maps ids to names."""
     shards = origins.corpus.shards(source)
     if not shards or shards[0].options.id_column is None:
         return []
@@ -107,17 +104,13 @@ def _ids_in(origins: Origins, shard: Shard) -> Iterator[tuple[NDArray[Any], pa.A
             yield batch.ordinals, batch.ids.cast(pa.large_string())
 
 
-def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int, str]:
-    """The ids of documents of a shard, by ordinal; empty if the source has no id column.
-
-    Raises:
-        SourceError: a file is missing or has changed since it was ingested.
-    """
+def ids_of(origins: Origins, shard: Shard, ordinals: Collection[int]) -> dict[int, str]:
+    """The ids of documents of a shard, by ordinal; empty if the source has no id column."""
     if shard.options.id_column is None:
         return {}
     found: dict[int, str] = {}
     for every, ids in _ids_in(origins, shard):
-        at = np.flatnonzero(np.isin(every, ordinals))
+        at = np.flatnonzero(np.isin(every, list(ordinals)))
         pairs = zip(every[at].tolist(), ids.take(pa.array(at)).to_pylist(), strict=True)
         found |= {ordinal: own for ordinal, own in pairs if own is not None}
     return found
@@ -145,14 +138,6 @@ def is_row(text: str) -> bool:
 def _document(corpus: Corpus, shard: Shard, ordinal: int, name: str) -> FoundDocument:
     file, row = corpus.lookup(shard.source, shard.index, ordinal)
     return FoundDocument(shard.source, shard.index, ordinal, name, file, row)
-
-
-def _no_source(corpus: Corpus, name: str) -> str:
-    sources = ", ".join(nearest(name.partition(":")[0], corpus.sources))
-    return (
-        f"{shortened(name)} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is one of "
-        f"{sources}"
-    )
 
 
 def _unknown(corpus: Corpus, names: list[str]) -> str:

@@ -1,8 +1,7 @@
 """The origins of a packed artifact: its encoding, corpus, tokenizer and files.
 
-They are found through the records: packed → its plan (or the packed artifact that it was made from) → encoded
-→ corpus and tokenizer. The corpus's files are expected where its record says that they were ingested, unless
-the caller gives other folders.
+They are found through the records. The corpus's files are expected where its record says that they were
+ingested, unless the caller gives other folders.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,12 +29,7 @@ if TYPE_CHECKING:
 
 
 def file_origins(ingested: Record, corpus: Corpus) -> dict[tuple[str, str], str]:
-    """The path or URL of each file when it was ingested, by source and name.
-
-    Args:
-        ingested: the record of the corpus that was ingested.
-        corpus: the same corpus, or a part of it.
-    """
+    """The path or URL of each file of a corpus, or of a part of it, when it was ingested."""
     origins = {entry.digest: entry.origin for entry in ingested.inputs if entry.role == "files"}
     found = {key: origins.get(origin_digest(*key, digest)) for key, digest in corpus.file_digests().items()}
     return {key: origin for key, origin in found.items() if origin}
@@ -98,11 +92,7 @@ class Origins:
         return [self.tokenizer.definition.cut_out_ids[name] for name in names]
 
     def encoded_shard(self, source: str, index: int) -> EncodedShard:
-        """An encoded shard by source and index.
-
-        Raises:
-            StoreError: it is no longer in the store, or is damaged.
-        """
+        """An encoded shard by source and index."""
         return EncodedShard.open(pulled_when_opened(self._encoded_paths[source, index]))
 
     def encoded_position(self, place: Place) -> int | None:
@@ -111,11 +101,7 @@ class Origins:
         return encoded[0].first if encoded else None
 
     def path_of(self, source: str, name: str) -> Location:
-        """The path of a file, by its name in the corpus.
-
-        Raises:
-            TracingError: the corpus's record does not have the folder, and none was given.
-        """
+        """The path of a file, by its name in the corpus."""
         if source in self.roots:
             return below(self.roots[source], name)
         origin = self._file_origins.get((source, name))
@@ -132,12 +118,7 @@ class Origins:
         return str(self.path_of(shard.source, name))[: -len(name)]
 
     def ancestor(self, kind: str) -> Record:
-        """The nearest artifact of a kind among those that the packed artifact was made from.
-
-        Raises:
-            TracingError: there is none.
-            StoreError: it is no longer in the store.
-        """
+        """The nearest artifact of a kind among those that the packed artifact was made from."""
         return self._ancestor(self.packed, kind)
 
     def versions(self) -> Iterator[Record]:
@@ -149,12 +130,7 @@ class Origins:
             record = self._record(before[0]) if before else None
 
     def input_record(self, record: Record, role: str) -> Record:
-        """The record of the input with a role.
-
-        Raises:
-            TracingError: there is no input with that role.
-            StoreError: that artifact is no longer in the store.
-        """
+        """The record of the input with a role."""
         entries = [entry for entry in record.inputs if entry.role == role and entry.kind is not None]
         if not entries:
             raise TracingError(f"{record.reference} was made from no {role}")

@@ -1,8 +1,6 @@
 """Write a lineage as one HTML file that needs no network.
 
-Without JavaScript the page has the lineage as a tree, and a table of its artifacts. With it there is a map:
-boxes from the sources at the top to what was made of them, where shards are folded into one. A chosen box
-shows its record, and what it was made from and what was made from it stand out.
+Without JavaScript the page has the lineage as a tree, and a table of its artifacts; with it there is a map.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tokmill.tasks.core.stage import Account, Scalar
+from tokmill.tasks.core.stage import Scalar
 from tokmill.tasks.pages.page import document, section, static, table, write_document
 from tokmill.tasks.store import Graph, Node, Record, Store
 from tokmill.tasks.store.lineage import families
@@ -45,11 +43,8 @@ def write_page(store: Store, graph: Graph, path: Path, *, figures: Figures, labe
 def page_of(store: Store, graph: Graph, *, figures: Figures, labelled: Labelled) -> str:
     """Return the page of a lineage; the same store gives the same bytes.
 
-    Args:
-        store: which the lineage is of.
-        graph: the lineage.
-        figures: returns the most important metrics of an artifact of a kind, on one line.
-        labelled: returns a metric as it is shown, its label and its value.
+    `figures` returns the most important metrics of an artifact of a kind, on one line, and `labelled` the
+    label and the value with which a metric is shown.
     """
     records = {
         node.key: store.past(node.kind, node.key)
@@ -67,15 +62,27 @@ def page_of(store: Store, graph: Graph, *, figures: Figures, labelled: Labelled)
             said, run = _outside(node, graph, records), ""
         else:
             run = _run_of(record)
+            removal = store.tombstone(node.kind, node.key) if node.status == "removed" else None
             said = {
                 "figures": figures(record.kind, record.metrics),
-                "notice": _notice(store, node),
+                "notice": removal.words if removal else "",
                 "facts": _facts(record, runs.get(run, {})),
                 "tables": _tables(record, labelled),
             }
         plain = {name: getattr(node, name) for name in _SHOWN}
         nodes.append({**plain, **said, "family": family_of[node.key]})
-        rows.append(_row(node, record, said, heads.get(run, run)))
+        rows.append(
+            {
+                "artifact": node.title,
+                "state": node.status,
+                "figures": said["figures"],
+                "bytes": record.num_bytes if record else None,
+                "content": node.content_digest[:12],
+                "made (UTC)": record.timings.ended[:16].replace("T", " ") if record else "",
+                "run": heads.get(run, run),
+                "note": said["notice"],
+            }
+        )
     edges = dict.fromkeys((edge.source, edge.target) for edge in graph.edges)
     without = '<p class="without gap">The map needs JavaScript; the tree and the table have all of it.</p>'
     tree = f'<pre tabindex="0" aria-label="Tree">{escape(graph.to_tree())}</pre>'
@@ -113,25 +120,6 @@ def _outside(node: Node, graph: Graph, records: Mapping[str, Record]) -> dict[st
     }
 
 
-def _row(node: Node, record: Record | None, said: Mapping[str, Any], run: str) -> dict[str, Any]:
-    """Return a node's row in the table of artifacts."""
-    return {
-        "artifact": node.title,
-        "state": node.status,
-        "figures": said["figures"],
-        "bytes": record.num_bytes if record else None,
-        "content": node.content_digest[:12],
-        "made (UTC)": record.timings.ended[:16].replace("T", " ") if record else "",
-        "run": run,
-        "note": said["notice"],
-    }
-
-
-def _notice(store: Store, node: Node) -> str:
-    removal = store.tombstone(node.kind, node.key) if node.status == "removed" else None
-    return removal.words if removal is not None else ""
-
-
 def _facts(record: Record, run: Mapping[str, Any]) -> Pairs:
     made = record.provenance
     facts = {
@@ -155,18 +143,14 @@ def _run_of(record: Record) -> str:
 
 
 def _tables(record: Record, labelled: Labelled) -> dict[str, Pairs]:
-    """Return figures, parameters as JSON by dotted names, and accounts."""
-    params = (
+    params = [
         (name, value if isinstance(value, str) else orjson.dumps(value, default=str).decode("utf-8"))
         for name, value in flat(record.params)
-    )
-    return {
-        "Figures": [labelled(name, value) for name, value in record.metrics.items()],
-        "Parameters": list(params),
-        "Accounts": [_account(account) for account in record.accounts],
-    }
-
-
-def _account(account: Account) -> tuple[str, str]:
-    became = ", ".join(f"{name} {amount:,}" for name, amount in account.became.items() if amount)
-    return f"{account.source}, {account.unit}", f"in {account.num_in:,}; {became or 'nothing came of it'}"
+    ]
+    accounts = []
+    for each in record.accounts:
+        became = ", ".join(f"{name} {amount:,}" for name, amount in each.became.items() if amount)
+        said = f"in {each.num_in:,}; {became or 'nothing came of it'}"
+        accounts.append((f"{each.source}, {each.unit}", said))
+    figures = [labelled(name, value) for name, value in record.metrics.items()]
+    return {"Figures": figures, "Parameters": params, "Accounts": accounts}

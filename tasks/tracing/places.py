@@ -67,12 +67,7 @@ def places_in_encoded(encoded: Encoded, shards: Sequence[Path], places: Sequence
 
 
 class DocumentSet:
-    """Documents, as columns of a table refer to them.
-
-    Args:
-        names: the table's sources, at most 2^16; a column has the index of one.
-        places: of the documents; shards below 2^32.
-    """
+    """Documents at some places, as columns of a table with the sources `names` refer to them."""
 
     def __init__(self, names: Sequence[str], places: Iterable[Place]) -> None:
         at = {name: index for index, name in enumerate(names)}
@@ -108,11 +103,7 @@ def _paired(sources: NDArray[Any], shards: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def pieces_at(path: Path, places: Iterable[Place]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield for each shard of the packed artifact in `path` the pieces of the documents at some places.
-
-    Raises:
-        StoreError: a table of pieces is missing or broken.
-    """
+    """Yield for each shard of the packed artifact in `path` the pieces of the documents at some places."""
     manifest = PackedManifest.open(path)
     wanted = DocumentSet(manifest.sources, places)
     for shard in manifest.shards:

@@ -1,13 +1,7 @@
 """The tables of a vocabulary's use, made by DuckDB in memory and written as Parquet.
 
-    vocab_occurrences   one row per token and source that it occurs in
-    usage_sources       one row per source, in the corpus' order
-    usage_tokens        one row per token of the vocabulary, by id
-    usage_lengths       one row per token length, shortest first
-
-Bytes, characters and words are those of the encoded documents' text. Ratios leave out the tokens that were
-added to the text: those that begin and end documents, and those of fill-in-the-middle. A ratio whose
-denominator is 0 is NULL. Tokens per word are the audit's alone, which finds words in every script.
+Ratios leave out the tokens that were added to the text: those that begin and end documents, and those of
+fill-in-the-middle. A ratio whose denominator is 0 is NULL.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,25 +130,21 @@ def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
 
 
 def _sources_table(sources: Mapping[str, SourceUse]) -> pa.Table:
-    columns: dict[str, Any] = {
-        "position": pa.array(range(len(sources)), pa.int64()),
-        "source": pa.array(list(sources), pa.string()),
-    }
-    for field in EncodedStatistics.model_fields:
-        columns[field] = pa.array([getattr(use.statistics, field) for use in sources.values()], pa.int64())
-    return pa.table(columns)
+    fields = ["position", *EncodedStatistics.model_fields]
+    schema = pa.schema([("source", pa.string()), *((field, pa.int64()) for field in fields)])
+    rows = [
+        {"position": k, "source": name, **use.statistics.model_dump(include=set(fields))}
+        for k, (name, use) in enumerate(sources.items())
+    ]
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _occurrences_table(sources: Mapping[str, SourceUse]) -> pa.Table:
     """Return one row for each source and id that occurs in it."""
     schema = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num", pa.uint64())])
-    parts = []
+    parts = [schema.empty_table()]
     for name, use in sources.items():
         used = np.flatnonzero(use.token_counts)
-        columns = [
-            pa.array([name] * len(used)),
-            pa.array(used.astype(np.uint32)),
-            pa.array(use.token_counts[used]),
-        ]
-        parts.append(pa.Table.from_arrays(columns, schema=schema))
-    return pa.concat_tables(parts) if parts else schema.empty_table()
+        columns = [[name] * len(used), used.astype(np.uint32), use.token_counts[used]]
+        parts.append(pa.Table.from_arrays(list(map(pa.array, columns)), schema=schema))
+    return pa.concat_tables(parts)

@@ -28,12 +28,7 @@ _NAMED = 6
 
 
 class Measured(BaseModel):
-    """A file, before and after.
-
-    Attributes:
-        name: the file's name.
-        num_tokens_before, num_tokens_after: tokens of its text.
-    """
+    """A file, and the tokens of its text before and after."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,11 +44,7 @@ class Measured(BaseModel):
 
 
 def batches(file: File, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of a file.
-
-    Raises:
-        SourceError: it cannot be read, or a document is bad.
-    """
+    """Yield the documents of a file; a bad one is an error."""
     path = located(file["path"])
     for batch in read_file_batches(path, format_of(path, options), options):
         if batch.bad:
@@ -75,14 +66,8 @@ def measure(
         )
         sizes += (len(batch.data), len(old_ids), len(new_ids))
         counts += np.bincount(new_ids, minlength=after.vocab_size)
-    num_bytes, old, new = sizes.tolist()
-    measured = Measured(
-        name=str(file["name"]),
-        num_bytes=num_bytes,
-        num_tokens_before=old,
-        num_tokens_after=new,
-    )
-    return measured, counts
+    names = ("num_bytes", "num_tokens_before", "num_tokens_after")
+    return Measured(name=str(file["name"]), **dict(zip(names, sizes.tolist(), strict=True))), counts
 
 
 def token_counts(tok: "Tokenizer", files: Sequence[File], options: ReadOptions) -> NDArray[np.uint64]:
@@ -96,24 +81,16 @@ def token_counts(tok: "Tokenizer", files: Sequence[File], options: ReadOptions) 
 
 
 class ChangedToken(WithOptional):
-    """A token that was added or taken away.
-
-    Attributes:
-        id: its id, in the vocabulary that has it.
-        text: readable on one line.
-        parts: what its text is encoded as without it.
-        term: the term that it is a form of; None if it was found in the texts.
-        num_occurrences: of a token that was added, how often it occurs in the texts; None without texts.
-    """
+    """A token that was added or taken away."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     optional = frozenset({"term", "num_occurrences"})
 
-    id: int
-    text: str
-    parts: tuple[str, ...]
-    term: str | None = None
-    num_occurrences: int | None = None
+    id: int  # in the vocabulary that has it
+    text: str  # readable on one line
+    parts: tuple[str, ...]  # what its text is encoded as without it
+    term: str | None = None  # that it is a form of; None if it was found in the texts
+    num_occurrences: int | None = None  # in the texts, of a token that was added; None without texts
 
     @property
     def saved(self) -> int:
@@ -122,24 +99,16 @@ class ChangedToken(WithOptional):
 
 
 class Report(BaseModel):
-    """The content of `report.json`.
-
-    Attributes:
-        action: what was done.
-        changed: the tokens that were added or taken away, by id.
-        skipped: terms that were not added, with the reason.
-        texts: the texts that the change was made for.
-        others: all other texts.
-    """
+    """The content of `report.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    action: str
+    action: str  # what was done
     old_size: int
     new_size: int
-    changed: list[ChangedToken]
-    skipped: dict[str, str]
-    texts: list[Measured]
+    changed: list[ChangedToken]  # by id
+    skipped: dict[str, str]  # terms that were not added, with the reason
+    texts: list[Measured]  # that the change was made for
     others: list[Measured]
 
     @property
@@ -195,15 +164,9 @@ def _row(token: ChangedToken, counted: bool) -> list[str]:
 
 
 def _measures(files: Sequence[Measured]) -> list[str]:
-    rows = [
-        [
-            cell(file.name),
-            f"{file.num_tokens_before:,}",
-            f"{file.num_tokens_after:,}",
-            f"{file.saved:,}",
-            percent(file.saved / max(1, file.num_tokens_before)),
-        ]
-        for file in files
-    ]
-    head = ("file", "tokens before", "after", "saved", "share")
-    return table(head, rows)
+    rows = []
+    for file in files:
+        amounts = (file.num_tokens_before, file.num_tokens_after, file.saved)
+        share = percent(file.saved / max(1, file.num_tokens_before))
+        rows.append([cell(file.name), *(f"{amount:,}" for amount in amounts), share])
+    return table(("file", "tokens before", "after", "saved", "share"), rows)

@@ -1,8 +1,7 @@
 """extend, trim: a tokenizer with more or fewer tokens than another, and a plan for the embeddings.
 
-The artifact is a tokenizer like any other, with three more files: `embedding-plan.json`
-(`tokenizer.adaptation.plan`), `report.json` and `report.md`. Old ids are kept when terms are added, and so is
-the encoding of every text without them; see `tokenizer.adaptation`.
+The artifact is a tokenizer like any other, with three more files: `embedding-plan.json`, `report.json` and
+`report.md`.
 """
 
 from collections.abc import Sequence
@@ -75,20 +74,7 @@ def run_extend(
     texts: Sequence[File] = (),
     others: Sequence[File] = (),
 ) -> Outcome:
-    """Add terms to a tokenizer.
-
-    Args:
-        params: see `ExtendParams`.
-        out: the artifact's directory.
-        tokenizer: the tokenizer artifact.
-        texts: the files of the domain, as `resolve_files` gives them: terms and merges are looked
-            for there.
-        others: files on which the report also says what changes.
-
-    Raises:
-        VocabularyError: a term collides with another, none can be added, or the family cannot be extended.
-        TaskError: terms are to be found, but there is no text.
-    """
+    """Add terms to a tokenizer, some of them found in `texts`; the report is also of `others`."""
     from tokmill.tokenizer.adaptation.extend import byte_pairs
 
     tok = open_tokenizer(tokenizer)
@@ -110,7 +96,6 @@ def run_extend(
 def _grown(
     tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]
 ) -> "tuple[Changed, dict[str, str], dict[int, str]]":
-    """Add terms, then merges."""
     from tokmill.tokenizer.adaptation.continuation import continued
     from tokmill.tokenizer.adaptation.extend import Changed, check_terms, extended
 
@@ -131,7 +116,6 @@ def _grown(
 
 
 def _pretokens(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "PretokenCounts":
-    """Count the pre-tokens of the texts."""
     from tokmill.tokenizer.counting import PretokenCounter
 
     if not texts:
@@ -160,19 +144,7 @@ def _mined(
 def run_trim(
     params: TrimParams, *, out: Path, tokenizer: Path, texts: Sequence[File], others: Sequence[File] = ()
 ) -> Outcome:
-    """Take the tokens away that occur least often in the texts.
-
-    Args:
-        params: see `TrimParams`.
-        out: the artifact's directory.
-        tokenizer: the tokenizer artifact.
-        texts: files whose tokens are counted.
-        others: files on which the report also says what changes.
-
-    Raises:
-        VocabularyError: the size cannot be had, or the family cannot be trimmed.
-        TaskError: the texts hold no token.
-    """
+    """Take the tokens away that occur least often in the texts; the report is also of `others`."""
     from tokmill.tokenizer.adaptation.trim import trimmed
 
     tok = open_tokenizer(tokenizer)
@@ -207,7 +179,6 @@ def _published(
     files: tuple[ReadOptions, Sequence[File], Sequence[File]],
     out: Path,
 ) -> Outcome:
-    """Write the tokenizer, its plan and the report."""
     action, tokens, skipped = what
     options, texts, others = files
     exports = publish_tokenizer(changed.tokenizer, out)

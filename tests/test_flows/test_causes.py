@@ -16,8 +16,8 @@ import pytest
 
 from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment
 from tests.test_flows.corpora import words
-from tokmill.tasks.comparing.artifacts import Line, change_text, explain
 from tokmill.tasks.comparing.documents import Documents, compare
+from tokmill.tasks.comparing.runs import Line, change_text, explain
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
+from tokmill import tokenizer
 from tokmill.tasks.audit import parity
 from tokmill.tasks.audit.entropy import entropies
 from tokmill.tasks.audit.measurement import measure_texts
@@ -18,6 +19,21 @@ from tokmill.tasks.audit.tokens import describe_tokens
 from tokmill.tasks.audit.training_counts import TRAINING
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack
+
+UNKNOWN = {"special_tokens": ["[UNK]"]}
+FAMILIES = {
+    "wordpiece": {"split_pattern": "bert", **UNKNOWN},
+    "sentencepiece": {"family": "unigram", "mode": "sentencepiece"},
+    **dict.fromkeys(("word_bpe", "unigram", "char_bpe", "word_level", "character_level"), UNKNOWN),
+    "byte_bpe": {},
+}
+TEXTS = ["the cat sat on the mat, the cats sit 12", "unhappy cats unwind", "mats and hats 345"] * 3
+
+
+def of_family(family: str) -> Tokenizer:
+    """A small tokenizer of a family, or of SentencePiece's kind."""
+    options = {"family": family, "vocab_size": 300, "allow_smaller": True, **FAMILIES[family]}
+    return tokenizer.train(TEXTS, **options)
 
 
 def audited(

@@ -1,5 +1,6 @@
 """A small corpus made of literal documents, ingested for real into a plain directory."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,10 @@ import orjson
 import pytest
 
 from tests.test_tasks.reading import ingested
+from tests.test_tasks.traced_line import TracedLine, traced_line
 from tokmill.tasks.core.stage import External
 from tokmill.tasks.store import Store
+from tokmill.tasks.tracing import Origins
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,18 @@ def text_corpus(tmp_path: Path) -> Callable[..., TextCorpus]:
         return TextCorpus(tmp_path / name / "out", documents, shards)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> TracedLine:
+    """A small packed artifact, made from known texts; not to be changed."""
+    return traced_line(tmp_path_factory.mktemp("traced"))
+
+
+@pytest.fixture
+def copied(traced: TracedLine, tmp_path: Path) -> Origins:
+    """Its origins in a store that a test may add to."""
+    return Origins.of(Store.open(shutil.copytree(traced.store.root, tmp_path / "store")), traced.packed)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Small encoded corpora made of literal tokens, and the stages run over them in plain directories."""
 
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tokmill.tasks.formats.encoded import (
     SourceEntry,
     token_dtype,
 )
+from tokmill.tasks.loading.rows import THREAD_NAME
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 from tokmill.tasks.packing.strategies import Packer, Pieces
@@ -115,17 +117,22 @@ def mix_corpus(corpus, folder, **params):
     return out
 
 
-def pack_mixture(corpus, mixture, folder, order=None, **params):
-    """Plan, write every shard (in `order`) and put them together; returns the outcome and the directory."""
+def pack_mixture(corpus, mixture, folder, **params):
+    """Plan, write every shard and put them together; returns the outcome and the directory."""
     asked = PackParams(**params)
     plan = folder / "plan"
     planned = made(PACK_PLAN, asked.plan_params(), plan, mixture=mixture, **corpus.inputs)
-    indices = list(range(planned.metrics["num_shards"]))
-    paths = [folder / f"part-{index}" for index in indices]
-    for index in order or indices:
-        made(PACK_SHARD, asked.shard_params(index), paths[index], plan=plan, **corpus.inputs)
+    paths = [folder / f"part-{index}" for index in range(planned.metrics["num_shards"])]
+    for index, path in enumerate(paths):
+        made(PACK_SHARD, asked.shard_params(index), path, plan=plan, **corpus.inputs)
     out = folder / "packed"
     return made(PACK, asked, out, plan=plan, shards=paths), out
+
+
+def packed_corpus(folder, documents, mix=None, vocab_size=256, end_id=None, **pack):
+    """Encode, mix and pack documents; returns the corpus, the outcome of packing and its directory."""
+    corpus = encoded_corpus(folder / "corpus", documents, vocab_size, end_id)
+    return corpus, *pack_mixture(corpus, mix_corpus(corpus, folder, **mix or {}), folder, **pack)
 
 
 FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens")
@@ -133,15 +140,21 @@ LENGTHS = [5, 30, 2, 9, 9, 17, 3, 1, 1, 1, 25, 8, 16, 7, 12, 40, 6, 6, 4, 21] * 
 
 
 def packed_folder(folder, lengths=LENGTHS, vocab_size=256, **params):
-    corpus = encoded_corpus(
-        folder / "corpus", {"a": [numbered(lengths, vocab_size=vocab_size)]}, vocab_size=vocab_size
-    )
+    documents = {"a": [numbered(lengths, vocab_size=vocab_size)]}
     options = {"sequence_length": 16, "strategy": "greedy", "sequences_per_shard": 7} | params
-    return pack_mixture(corpus, mix_corpus(corpus, folder), folder, **options)[1]
+    return packed_corpus(folder, documents, vocab_size=vocab_size, **options)[2]
 
 
 def sequences(batches):
     return [number for batch in batches for number in batch["sequence"].tolist()]
+
+
+def loading_ends():
+    """Whether the loader's threads end."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+    for thread in threads:
+        thread.join(60)
+    return not any(thread.is_alive() for thread in threads)
 
 
 def published(packed, root, kind="packed"):

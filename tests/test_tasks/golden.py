@@ -48,8 +48,7 @@ from tokmill.tasks.score.stage import SCORE_COLUMN, ColumnParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.sweep.cell import SWEEP_CELL, CellParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
-from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import EXCLUDE, TAKEDOWN, TakedownParams
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tasks.vocabulary.stage import EXTEND, TRIM, ExtendParams, TrimParams

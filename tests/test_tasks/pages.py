@@ -1,6 +1,7 @@
 """Pages in a browser: which tests open one, and what every page keeps."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,12 @@ def in_browser(test: Callable) -> Callable:
     """Mark a test that opens a browser."""
     found = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
     return pytest.mark.slow(pytest.mark.browser(found(test)))
+
+
+def assert_plain(text: str) -> None:
+    """A page loads nothing, and shows no value that is none."""
+    assert re.findall(r'(?:src|href)="([^#"][^"]*)"', text) == ["data:,"]
+    assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", text.split("<script", maxsplit=1)[0])
 
 
 def assert_quiet(browser: webdriver.Chrome) -> None:

@@ -34,6 +34,11 @@ def model(folder: Path, **tensors: np.ndarray) -> Path:
     return path
 
 
+def both(folder: Path, rows: np.ndarray) -> Path:
+    """A model whose embeddings, in and out, are these rows each."""
+    return model(folder, embed_tokens__weight=rows, lm_head__weight=rows.copy())
+
+
 def test_one_matrix_by_hand(tmp_path: Path) -> None:
     found = read_indicators(model(tmp_path, transformer__wte__weight=ROWS), 5, [4])
     assert found.tied
@@ -53,17 +58,8 @@ def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
 def test_every_type_and_many_pieces_against_numpy(tmp_path: Path, dtype: str) -> None:
     values = np.round(np.random.default_rng(3).normal(size=(9000, 6)) * 16) / 16  # exact in 8 bits
-    path = tmp_path / "model.safetensors"
-    write_file(
-        path,
-        {
-            "wte.weight": (
-                Tensor(dtype, values.shape, 0),
-                lambda out: out.write(to_bytes(values, dtype)) and None,
-            )
-        },
-        {},
-    )
+    path, tensor = tmp_path / "model.safetensors", Tensor(dtype, values.shape, 0)
+    write_file(path, {"wte.weight": (tensor, lambda out: out.write(to_bytes(values, dtype)) and None)}, {})
     found = read_indicators(path, 8990, [7, 8000])
     unused = values[[7, 8000, *range(8990, 9000)]].mean(axis=0)
     lengths = np.linalg.norm(values, axis=1)
@@ -106,8 +102,8 @@ def test_names_and_unused_ids_that_do_not_exist(tmp_path: Path) -> None:
 
 
 def suspects(ids: list[int], scores: list[float]) -> pa.Table:
-    empty = dict.fromkeys(SCHEMA.names, [None] * len(ids))
-    return pa.table({**empty, "token_id": ids, "score": scores}, schema=SCHEMA)
+    rows = [{"token_id": token, "score": score} for token, score in zip(ids, scores, strict=True)]
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def test_comparison_by_hand() -> None:
@@ -138,9 +134,8 @@ def test_untrained_tokens_have_the_lowest_indicators(tmp_path: Path) -> None:
     # "q w" alone is a suspect where all else occurs, and it is the first of the lowest among bytes and itself
     suspects = find_suspects(tokens, np.ones(258, np.uint64))
     assert suspects["token_id"].to_pylist() == [257]
-    assert (
-        compare(suspects, np.where(np.arange(258) == 257, -1.0, indicator), (1,))["num_both"][0].as_py() == 1
-    )
+    table = compare(suspects, np.where(np.arange(258) == 257, -1.0, indicator), (1,))
+    assert table["num_both"][0].as_py() == 1
 
 
 BYTES = {bytes([value]): value for value in range(256)}
@@ -159,11 +154,6 @@ def made() -> tuple[Tokenizer, pa.Table, pa.Table]:
     return tok, tokens, find_suspects(tokens, occurrences, training={"web": training})
 
 
-def matrix(path: Path, rows: np.ndarray) -> Path:
-    save_file({"embed_tokens.weight": rows, "lm_head.weight": rows.copy()}, path)
-    return path
-
-
 def lengths(**short: float) -> np.ndarray:
     """Rows of length 10, but those that are named by id."""
     rows = np.full((259, 2), [0, 10], np.float32)
@@ -174,7 +164,7 @@ def lengths(**short: float) -> np.ndarray:
 
 def test_places_by_hand(made: tuple[Tokenizer, pa.Table, pa.Table], tmp_path: Path) -> None:
     _, tokens, suspects = made
-    found = compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", lengths(_258=1, _65=2)))
+    found = compare_with_model(tokens, suspects, both(tmp_path, lengths(_258=1, _65=2)))
     assert found.indicator == "norm"
     by_text = {row["text"]: row for row in found.suspects.to_pylist()}
     assert (by_text["xyz"]["indicator"], by_text["xyz"]["indicator_rank"]) == (1.0, 1)
@@ -189,7 +179,7 @@ def test_what_is_not_finite_is_marked_and_never_nan(
 ) -> None:
     _, tokens, suspects = made
     rows = lengths(_258=np.nan)
-    found = compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", rows))
+    found = compare_with_model(tokens, suspects, both(tmp_path, rows))
     by_text = {row["text"]: row for row in found.suspects.to_pylist()}
     assert by_text["xyz"]["indicator"] is None
     assert by_text["xyz"]["indicator_rank"] == 259
@@ -212,11 +202,11 @@ def test_the_report_shows_both_side_by_side(tmp_path: Path) -> None:
     occurrences = np.where(np.arange(tok.vocab_size) % 2, 1000, 0).astype(np.uint64)
     suspects = find_suspects(tokens, occurrences, training=training)
     rows = np.random.default_rng(1).normal(size=(tok.vocab_size, 4)).astype(np.float32)
-    learned = compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", rows))
+    learned = compare_with_model(tokens, suspects, both(tmp_path, rows))
     page = write_report(folder, tmp_path / "out", tokenizer=tok, learned=learned).read_text("utf-8")
-    both = learned.agreement.to_pylist()
-    assert [row["first"] for row in both] == [50, 100]
-    assert f'<td class="n">{both[0]["num_both"]}</td>' in page
+    agreed = learned.agreement.to_pylist()
+    assert [row["first"] for row in agreed] == [50, 100]
+    assert f'<td class="n">{agreed[0]["num_both"]}</td>' in page
     assert "Tokens that the model has learned least" in page
     assert "its rank" in page
     assert "NaN" not in page.split("<script")[0]

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tests.test_tasks.audited import FAMILIES, of_family
 from tokmill import tokenizer
 from tokmill.tasks.audit.probe_judgement import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
 from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, cuts_of, probe
@@ -114,25 +115,11 @@ def test_own_probes() -> None:
     assert (look["expectation"], look["met"], look["remark"]) == (None, None, "2 tokens")
 
 
-TEXTS = ["the cat sat on the mat, the cats sit 12", "unhappy cats unwind", "mats and hats 345"] * 3
-FAMILIES = {
-    "wordpiece": {"split_pattern": "bert", "special_tokens": ["[UNK]"]},
-    "word_bpe": {"special_tokens": ["[UNK]"]},
-    "unigram": {"special_tokens": ["[UNK]"]},
-    "sentencepiece": {"family": "unigram", "mode": "sentencepiece"},
-    "char_bpe": {"special_tokens": ["[UNK]"]},
-    "word_level": {"special_tokens": ["[UNK]"]},
-    "character_level": {"special_tokens": ["[UNK]"]},
-    "byte_bpe": {},
-}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family(family: str) -> None:
-    options = {"family": family, **FAMILIES[family]}
-    tok = tokenizer.train(TEXTS, vocab_size=300, allow_smaller=True, **options)
-    table = probe(tok, [OwnProbe(name="cat", text="the cat", unchanged=True)])
-    assert table.equals(probe(tok, [OwnProbe(name="cat", text="the cat", unchanged=True)]))
+    tok, own = of_family(family), [OwnProbe(name="cat", text="the cat", unchanged=True)]
+    table = probe(tok, own)
+    assert table.equals(probe(tok, own))
     for row in table.to_pylist():
         assert (row["met"] is None) == (row["expectation"] is None)
         assert row["num_tokens"] == len(row["ids"]) == len(row["tokens"])

@@ -11,6 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.test_tasks.audited import FAMILIES, TEXTS, of_family
 from tokmill import tokenizer
 from tokmill.tasks.audit.measurement import words_of
 from tokmill.tasks.audit.suspects import find_suspects, signs
@@ -30,18 +31,8 @@ def table(tok: Tokenizer, **given) -> dict[str, dict]:
 @pytest.fixture(scope="module")
 def pairs() -> Tokenizer:
     """Byte-level BPE with a token across pre-tokens, a twin in NFC, and one whose merges come too late."""
-    added = [
-        b"ab",
-        b" T",
-        b" Th",
-        b"b c",
-        "é".encode(),
-        "e\u0301".encode(),
-        b"12",
-        b"\xcc\x81",
-        b"bc",
-        b"abc",
-    ]
+    added = [b"ab", b" T", b" Th", b"b c", "é".encode(), "e\u0301".encode(), b"12", b"\xcc\x81", b"bc"]
+    added += [b"abc"]
     vocab = BYTES | {token: 256 + i for i, token in enumerate(added)}
     merges = [(b"a", b"b"), (b" ", b"T"), (b" T", b"h"), (b"b", b"c"), (b"\xc3", b"\xa9"), (b"1", b"2")]
     merges += [(b"\xcc", b"\x81"), (b"e", b"\xcc\x81"), (b"a", b"bc")]
@@ -55,11 +46,7 @@ def test_what_a_token_is(pairs: Tokenizer) -> None:
     assert (th["num_bytes"], th["num_chars"], th["scripts"], th["categories"]) == (3, 3, "Latin", "LZ")
     assert (th["leading_space"], th["casing"], th["run"], th["word"]) == (True, "title", None, "th")
     assert (rows["12"]["run"], rows["12"]["word"], rows[" "]["run"]) == ("number", "12", "white_space")
-    assert (rows["\\xcc"]["is_utf8"], rows["\\xcc"]["num_chars"], rows["\\xcc"]["word"]) == (
-        False,
-        None,
-        None,
-    )
+    assert [rows["\\xcc"][name] for name in ("is_utf8", "num_chars", "word")] == [False, None, None]
     assert rows["<|end|>"]["reachable"] is None
 
 
@@ -84,36 +71,17 @@ def test_occurrences_in_training(pairs: Tokenizer) -> None:
     assert table(pairs)[" T"]["redundant"] is None
 
 
-TEXTS = ["the cat sat on the mat, the cats sit", "unhappy cats unwind", "mats and hats"] * 3
-FAMILIES = {
-    "wordpiece": {"split_pattern": "bert", "special_tokens": ["[UNK]"]},
-    "word_bpe": {"special_tokens": ["[UNK]"]},
-    "unigram": {"special_tokens": ["[UNK]"]},
-    "char_bpe": {"special_tokens": ["[UNK]"]},
-    "word_level": {"special_tokens": ["[UNK]"]},
-    "character_level": {"special_tokens": ["[UNK]"]},
-    "byte_bpe": {},
-}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_its_tokens_and_those_that_it_gives_are_reachable(family: str) -> None:
-    tok = tokenizer.train(TEXTS, family=family, vocab_size=300, allow_smaller=True, **FAMILIES[family])
+    tok = of_family(family)
     rows = describe_tokens(tok).to_pylist()
     given = set(tok.encode_batch(TEXTS).ids.tolist())
     assert {row["token_id"] for row in rows if row["reachable"] is False}.isdisjoint(given)
     assert [row["token_id"] for row in rows] == list(range(tok.vocab_size))
     assert all(row["encodes_to"] for row in rows if row["reachable"] is False and row["is_utf8"])
-
-
-def test_sentencepiece_marks_are_spaces() -> None:
-    tok = tokenizer.train(TEXTS, family="unigram", mode="sentencepiece", vocab_size=60, allow_smaller=True)
-    rows = table(tok)
-    assert (rows["▁the"]["word"], rows["▁the"]["leading_space"], rows["▁the"]["reachable"]) == (
-        "the",
-        True,
-        True,
-    )
+    marked = [row for row in rows if row["text"].startswith("▁") and len(row["text"]) > 1]
+    assert bool(marked) == (family == "sentencepiece")
+    assert all(row["leading_space"] and "▁" not in (row["word"] or "") for row in marked)
 
 
 ADDED = [b"ab", b"abc", b"abcd", b"xY", b"\xc3\xa9", b"b c", b"\xe4\xb8"]
@@ -233,13 +201,10 @@ def words(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("Don't stop: U.S.A. 1,000.5!", ["Don't", "stop", "U.S.A", "1,000.5"]),
-        ("a,b foo_bar x1y", ["a", "b", "foo_bar", "x1y"]),
         ("漢字 カタカナ ひら", ["漢", "字", "カタカナ", "ひ", "ら"]),
         ("צה\"ל ג'", ['צה"ל', "ג'"]),
-        ("ไทย", ["ไ", "ท", "ย"]),
         ("हिन्दी été e\u0301te\u0301", ["हिन्दी", "été", "e\u0301te\u0301"]),
         ("😀 ... \n", []),
-        ("", []),
     ],
 )
 def test_by_hand(text: str, expected: list[str]) -> None:

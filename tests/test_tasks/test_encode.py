@@ -7,14 +7,9 @@ import pytest
 
 from tests.test_tasks.fabricated import write_documents
 from tokmill import tokenizer
-from tokmill.tasks.audit.params import AuditParams
-from tokmill.tasks.audit.stage import run as audit
-from tokmill.tasks.audit.text import AuditShardParams
-from tokmill.tasks.audit.text import run as audit_shard
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.encode.encoding import Additions, encode_batches
-from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
+from tokmill.tasks.encode.stage import EncodeParams, run, run_shard
 from tokmill.tasks.fim.rearrangement import TextFim
 from tokmill.tasks.formats.encoded import (
     Encoded,
@@ -22,8 +17,6 @@ from tokmill.tasks.formats.encoded import (
 )
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
-from tokmill.tasks.store import Store
-from tokmill.tasks.usage.stage import USAGE, UsageParams
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 
@@ -93,10 +86,9 @@ def test_accounts_say_what_was_dropped_and_added(encoded):
 
 def test_a_special_token_in_a_text_is_named_with_its_file_and_row(tmp_path, text_corpus, published):
     shard = text_corpus({"en": ["fine", f"not {END}"]}).shard_values[0]
+    params = EncodeParams(special_tokens_in_text="raise")
     with pytest.raises(SpecialTokenError, match=r"source 'en': all\.jsonl, row 1 .* at byte 4"):
-        run_shard(
-            EncodeParams(special_tokens_in_text="raise"), out=tmp_path, tokenizer=published, shard=shard
-        )
+        run_shard(params, out=tmp_path, tokenizer=published, shard=shard)
 
 
 @pytest.mark.parametrize("policy", ["as_text", "allowed", "raise"])
@@ -113,47 +105,9 @@ def test_added_tokens_are_found_whatever_special_ones_are(tmp_path, text_corpus,
     assert tokens == [262, 263, *tok.encode(" hat"), 262, 263, 262, 262, 262]
 
 
-@pytest.fixture
-def audited(tmp_path, text_corpus, published):
-    """Audit the tokenizer on DOCUMENTS into a plain directory."""
-    corpus, texts = text_corpus(DOCUMENTS, "audited"), []
-    for index, value in enumerate(corpus.shard_values):
-        texts.append(tmp_path / f"measured-{index}")
-        texts[-1].mkdir()
-        audit_shard(AuditShardParams(max_bytes=1 << 20), out=texts[-1], tokenizer=published, shard=value)
-    out = tmp_path / "audit"
-    out.mkdir()
-    audit(AuditParams(), out=out, tokenizer=published, corpus=corpus.path, texts=texts)
-    return out
-
-
-def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published, audited):
-    store, corpus = Store.open(tmp_path / "store"), text_corpus(DOCUMENTS)
-    outside = {
-        "corpus": External(digest="c" * 64, value=corpus.path),
-        "tokenizer": External(digest="t" * 64, value=published),
-    }
-
-    def make(stage, **inputs):
-        params = UsageParams() if stage is USAGE else EncodeParams()
-        return store.realize(Request(stage, "small", params, inputs))
-
-    def line():
-        shards = [make(ENCODE_SHARD, tokenizer=outside["tokenizer"], shard=shard) for shard in corpus.shards]
-        refs = [shard.ref for shard in shards]
-        encoded = make(ENCODE, **outside, shards=refs)
-        given = {"tokenizer": outside["tokenizer"], "encoded": encoded.ref, "shards": refs}
-        given["audit"] = External(digest="a" * 64, value=audited)
-        return [*shards, encoded, make(USAGE, **given)]
-
-    first, again = line(), line()
-    assert [made.cached for made in (*first, *again)] == [False] * 4 + [True] * 4
-    manifest = Encoded.open(store.path(first[2].ref)).manifest
-    assert [entry.shards[0].digest for entry in manifest.sources] == [
-        made.ref.content_digest for made in first[:2]
-    ]
-    rows = store.catalog.query("SELECT source, num_documents FROM usage_sources ORDER BY source")
-    assert [tuple(row.values()) for row in rows] == [("en", 3), ("ru", 1)]
+def test_the_use_of_a_vocabulary_lands_in_the_catalog(traced):
+    rows = traced.store.catalog.query("SELECT source, num_documents FROM usage_sources ORDER BY source")
+    assert [tuple(row.values()) for row in rows] == [("essays", 1), ("notes", 3), ("web", 6)]
 
 
 TEXTS = ["the cat sat", "", "the", "on  the mat, наконец", f"a {END} in the text", "\n\n", "猫が座った"]
@@ -201,17 +155,19 @@ def test_each_document_is_its_own_encoding_between_its_boundaries(tmp_path, begi
     assert shard.tokens.dtype == np.uint16
     assert shard.token_counts.tolist() == np.bincount(shard.tokens, minlength=280).tolist()
     statistics = shard.statistics
-    assert statistics.num_documents == len(kept)
-    assert (statistics.num_begin_tokens, statistics.num_end_tokens) == tuple(
-        len(kept) * len(tokens) for tokens in around
-    )
-    assert statistics.num_text_tokens == sum(len(encoded[text]) for text in kept)
-    assert statistics.num_bytes == sum(len(text.encode()) for text in kept)
-    assert statistics.num_chars == sum(len(text) for text in kept)
-    assert statistics.num_words == sum(len(text.split()) for text in kept)
-    assert statistics.num_dropped_documents == len(dropped)
-    assert statistics.num_dropped_tokens == sum(len(encoded[text]) for text in dropped)
-    assert statistics.num_dropped_bytes == sum(len(text.encode()) for text in dropped)
+    expected = {
+        "num_documents": len(kept),
+        "num_begin_tokens": len(kept) * len(around[0]),
+        "num_end_tokens": len(kept) * len(around[1]),
+        "num_text_tokens": sum(len(encoded[text]) for text in kept),
+        "num_bytes": sum(len(text.encode()) for text in kept),
+        "num_chars": sum(map(len, kept)),
+        "num_words": sum(len(text.split()) for text in kept),
+        "num_dropped_documents": len(dropped),
+        "num_dropped_tokens": sum(len(encoded[text]) for text in dropped),
+        "num_dropped_bytes": sum(len(text.encode()) for text in dropped),
+    }
+    assert {name: getattr(statistics, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("num_each", [1, 7])
@@ -244,17 +200,9 @@ def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_nam
         cache = workspace.memory.cache
     tok.encode_batch([aside])
     cache.aside[:] = 300
-    additions = Additions(None, fim)
+    how = {"end_id": END_ID, "min_tokens": 1, "where": "source 'web', line {}".format}
     with pytest.raises(LawError, match=r"source 'web', line 20 was encoded wrongly: it has the id 300"):
-        encode_batches(
-            tok,
-            batches,
-            tmp_path,
-            end_id=END_ID,
-            min_tokens=1,
-            additions=additions,
-            where="source 'web', line {}".format,
-        )
+        encode_batches(tok, batches, tmp_path, additions=Additions(None, fim), **how)
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,18 @@ import gc
 import json
 import pickle
 import shutil
-import threading
+from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import FIELDS, numbered, packed_folder, published, sequences
+from tests.test_tasks.fabricated import FIELDS, loading_ends, numbered, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.prefetch import THREAD_NAME
-from tokmill.tasks.loading.split import Order, Split
+from tokmill.tasks.loading.split import Order
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +26,6 @@ def packed(tmp_path_factory):
 
 def size_of(packed):
     return len(PackedReader.open(packed))
-
-
-def loading_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
-
-
-def all_end():
-    for thread in loading_threads():
-        thread.join(10)
-    return not loading_threads()
 
 
 class TestBatches:
@@ -81,13 +70,6 @@ class TestBatches:
                 np.testing.assert_array_equal(batch["input_ids"][row], expected[number].input_ids)
                 np.testing.assert_array_equal(reader[number].input_ids, expected[number].input_ids)
 
-    def test_bounds_that_are_no_int32_are_refused(self, packed):
-        most = ((1 << 31) - 1) // 16
-        PackedDataset(packed, batch_size=most, fields=["cu_seqlens"])
-        PackedDataset(packed, batch_size=most + 1)
-        with pytest.raises(LoadingError, match=f"cu_seqlens is int32; use a batch_size of at most {most}"):
-            PackedDataset(packed, batch_size=most + 1, fields=["cu_seqlens"])
-
     def test_wide_vocabularies(self, tmp_path):
         path = packed_folder(tmp_path, [40], vocab_size=70_000, strategy="concat", shuffle_window=0)
         documents = numbered([40], vocab_size=70_000)
@@ -95,97 +77,69 @@ class TestBatches:
             (batch,) = PackedDataset(path, dtype=dtype)
             assert batch["input_ids"].dtype == expected
             assert batch["input_ids"].reshape(-1)[:40].tolist() == documents[0]
-        with pytest.raises(LoadingError, match="dtype='int16' must be one of stored, int32, int64"):
-            PackedDataset(path, dtype="int16")
 
 
-splits = st.fixed_dictionaries(
-    {"batch_size": st.integers(1, 5), "world_size": st.integers(1, 9), "num_workers": st.integers(1, 3)}
+MOST = ((1 << 31) - 1) // 16
+"""The largest batch whose bounds are of 32 bits."""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rank": 2, "world_size": 2}, r"rank=2 must be in \[0, 2\), as world_size=2"),
+        ({"rank": -1}, r"rank=-1 must be in \[0, 1\)"),
+        ({"world_size": 0}, "world_size=0 must be at least 1"),
+        ({"batch_size": 0}, "batch_size=0 must be at least 1"),
+        ({"batch_size": MOST + 1, "fields": ["cu_seqlens"]}, f"use a batch_size of at most {MOST}"),
+        ({"remainder": "pad"}, "remainder='pad' must be one of keep, drop, wrap"),
+        ({"fields": ["targets"]}, "fields has 'targets'; choose from input_ids"),
+        ({"fields": []}, "fields is empty"),
+        ({"dtype": "int16"}, "dtype='int16' must be one of stored, int32, int64"),
+        ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"prefetch": 0}, "prefetch=0 must be at least 1"),
+        ({"sequence_lengths": [(5, 8)]}, "begin at 5; the first must be at 0"),
+        ({"sequence_lengths": [(0, 8), (0, 16)]}, "have 0 after 0; starts must ascend"),
+        ({"sequence_lengths": [(0, 8), (9, 16), (4, 8)]}, "have 4 after 9; starts must ascend"),
+        ({"sequence_lengths": [(0, 12)]}, "have 12, which must be at least 8 and divide .* own 16"),
+        ({"sequence_lengths": [(0, 4)]}, "have 4, which must be at least 8"),
+        ({"sequence_lengths": [(0, 32)]}, "have 32, which must be at least 8 and divide"),
+    ],
 )
+def test_what_is_out_of_range(packed, given, message):
+    PackedDataset(packed, batch_size=MOST, fields=["cu_seqlens"])
+    with pytest.raises(LoadingError, match=message):
+        PackedDataset(packed, **given)
 
 
-def positions(num_left, remainder, batch_size, world_size, num_workers):
-    """Every rank's and worker's batches of positions: [rank [worker [step [position]]]]."""
-    every = [
-        [Split(batch_size, rank, world_size, worker, num_workers, remainder) for worker in range(num_workers)]
-        for rank in range(world_size)
-    ]
-    return [
-        [[list(split.positions(k, num_left)) for k in split.steps(num_left)] for split in workers]
-        for workers in every
-    ]
-
-
-def flat(nested):
-    return [position for workers in nested for steps in workers for step in steps for position in step]
-
-
-class TestSplit:
-    @pytest.mark.parametrize("remainder", ["keep", "drop", "wrap"])
-    @given(st.integers(0, 120), splits)
-    def test_ranks_and_workers_divide_what_is_left(self, remainder, num_left, split):
-        found = positions(num_left, remainder, **split)
-        stride = split["batch_size"] * split["world_size"]
-        wanted = {
-            "keep": num_left,
-            "drop": num_left // stride * stride,
-            "wrap": -(-num_left // stride) * stride,
-        }
-        assert sorted(flat(found)) == list(range(wanted[remainder]))
-        numbers = [sum(map(len, workers)) for workers in found]
-        assert max(numbers) - min(numbers) <= (remainder == "keep")
-        sizes = {len(step) for workers in found for steps in workers for step in steps}
-        assert 0 not in sizes
-        assert remainder == "keep" or sizes <= {split["batch_size"]}
-
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"rank": 2, "world_size": 2}, r"rank=2 must be in \[0, 2\), as world_size=2"),
-            ({"rank": -1}, r"rank=-1 must be in \[0, 1\)"),
-            ({"world_size": 0}, "world_size=0 must be at least 1"),
-            ({"batch_size": 0}, "batch_size=0 must be at least 1"),
-            ({"remainder": "pad"}, "remainder='pad' must be one of keep, drop, wrap"),
-            ({"fields": ["targets"]}, "fields has 'targets'; choose from input_ids"),
-            ({"fields": []}, "fields is empty"),
-            ({"seed": -1}, "seed=-1 must be at least 0"),
-            ({"prefetch": 0}, "prefetch=0 must be at least 1"),
-        ],
-    )
-    def test_what_is_out_of_range(self, packed, given, message):
-        with pytest.raises(LoadingError, match=message):
-            PackedDataset(packed, **given)
+worlds = st.fixed_dictionaries({"batch_size": st.integers(1, 5), "world_size": st.integers(1, 9)})
 
 
 class TestEpochs:
+    @pytest.mark.parametrize("remainder", ["keep", "drop", "wrap"])
     @settings(max_examples=25)
-    @given(splits, st.booleans(), st.integers(0, 2), st.none() | st.integers(1, 9))
-    def test_any_world_covers_an_epoch_once(self, packed, split, shuffle, num_threads, prefetch):
-        options = {
-            "batch_size": split["batch_size"],
-            "world_size": split["world_size"],
-            "shuffle": shuffle,
-            "num_threads": num_threads,
-            "prefetch": prefetch,
-        }
-        found = []
-        for rank in range(split["world_size"]):
+    @given(worlds, st.integers(1, 3), st.booleans(), st.integers(0, 2), st.none() | st.integers(1, 9))
+    def test_any_world_covers_an_epoch(
+        self, packed, remainder, world, num_workers, shuffle, num_threads, prefetch
+    ):
+        options = {**world, "shuffle": shuffle, "num_threads": num_threads, "prefetch": prefetch}
+        options["remainder"] = remainder
+        found, numbers = Counter(), set()
+        for rank in range(world["world_size"]):
             whole = PackedDataset(packed, rank=rank, **options)
-            alone = [batch["sequence"].tolist() for batch in whole]
-            parts = [
-                [
-                    batch["sequence"].tolist()
-                    for batch in PackedDataset(packed, rank=rank, **options).for_worker(
-                        k, split["num_workers"]
-                    )
-                ]
-                for k in range(split["num_workers"])
-            ]
+            alone = batches_of(whole)
+            workers = (PackedDataset(packed, rank=rank, **options) for _ in range(num_workers))
+            parts = [batches_of(one.for_worker(k, num_workers)) for k, one in enumerate(workers)]
             assert in_turn(parts) == alone
-            assert len(whole) == len(alone)
-            assert (whole.epoch, whole.num_batches) == (1, len(alone))
-            found += [number for batch in alone for number in batch]
-        assert sorted(found) == list(range(size_of(packed)))
+            assert (whole.epoch, whole.num_batches, len(whole)) == (1, len(alone), len(alone))
+            assert remainder == "keep" or {len(batch) for batch in alone} <= {world["batch_size"]}
+            numbers.add(len(alone))
+            found.update(number for batch in alone for number in batch)
+        size, stride = size_of(packed), world["batch_size"] * world["world_size"]
+        wanted = {"keep": size, "drop": size // stride * stride, "wrap": -(-size // stride) * stride}
+        assert found.total() == wanted[remainder]
+        assert max(found.values(), default=0) <= (-(-stride // size) + 1 if remainder == "wrap" else 1)
+        assert remainder == "drop" or len(found) == size
+        assert max(numbers) - min(numbers) <= (remainder == "keep")
 
     def test_each_has_an_order_of_its_own(self, packed):
         dataset = PackedDataset(packed, shuffle=True, seed=3)
@@ -210,6 +164,10 @@ class TestEpochs:
         assert large.sequences(1, np.arange(4)).tolist() == [2581798, 1551821, 1089922, 2460704]
 
 
+def batches_of(dataset):
+    return [batch["sequence"].tolist() for batch in dataset]
+
+
 def in_turn(parts):
     """What a DataLoader makes of its workers' batches: one of each in turn, until none has any."""
     longest = max(map(len, parts))
@@ -219,53 +177,39 @@ def in_turn(parts):
 class TestState:
     @settings(max_examples=25)
     @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 30), st.integers(0, 2))
+    @example(1, 1, 34, 0)  # a step is left
     def test_going_on_gives_what_would_have_come(self, packed, batch_size, world_size, stop, num_threads):
-        options = {
-            "batch_size": batch_size,
-            "world_size": world_size,
-            "shuffle": True,
-            "num_threads": num_threads,
-            "remainder": "drop",
-        }
+        options = {"batch_size": batch_size, "world_size": world_size, "num_threads": num_threads}
+        options |= {"shuffle": True, "remainder": "drop"}
         for rank in range(world_size):
             undisturbed = PackedDataset(packed, rank=rank, **options)
-            expected = [batch["sequence"].tolist() for _ in range(3) for batch in undisturbed]
+            expected = [batch for _ in range(3) for batch in batches_of(undisturbed)]
             first, state = taken(PackedDataset(packed, rank=rank, **options), stop, num_epochs=3)
             second = PackedDataset(packed, rank=rank, **options)
             second.load_state_dict(json.loads(json.dumps(state)))
             rest = []
             while second.epoch < 3:
-                rest += [batch["sequence"].tolist() for batch in second]
+                rest += batches_of(second)
             assert first + rest == expected
 
     @settings(max_examples=25)
-    @given(splits, splits, st.integers(0, 6), st.booleans())
-    def test_another_world_gets_exactly_what_is_left(self, packed, before, after, num_steps, shuffle):
+    @given(worlds, worlds, st.integers(1, 3), st.integers(0, 6), st.booleans())
+    def test_another_world_gets_exactly_what_is_left(
+        self, packed, before, after, num_workers, num_steps, shuffle
+    ):
         seen, states = [], []
         for rank in range(before["world_size"]):
-            dataset = PackedDataset(
-                packed,
-                batch_size=before["batch_size"],
-                rank=rank,
-                world_size=before["world_size"],
-                shuffle=shuffle,
-            )
+            dataset = PackedDataset(packed, rank=rank, shuffle=shuffle, **before)
             batches, state = taken(dataset, num_steps)
             seen += [number for batch in batches for number in batch]
             states.append(state)
         state = states[0]
         assert state["epoch"] == 0 or sorted(seen) == list(range(size_of(packed)))
         for rank in range(after["world_size"] if state["epoch"] == 0 else 0):
-            dataset = PackedDataset(
-                packed,
-                batch_size=after["batch_size"],
-                rank=rank,
-                world_size=after["world_size"],
-                shuffle=shuffle,
-            )
+            dataset = PackedDataset(packed, rank=rank, shuffle=shuffle, **after)
             dataset.load_state_dict(state)
-            for worker in range(after["num_workers"]):
-                seen += sequences(dataset.for_worker(worker, after["num_workers"]))
+            for worker in range(num_workers):
+                seen += sequences(dataset.for_worker(worker, num_workers))
         assert sorted(seen) == list(range(size_of(packed)))
 
     @pytest.mark.parametrize(
@@ -292,11 +236,8 @@ class TestState:
         iterator = iter(dataset)
         next(iterator)
         copy = pickle.loads(pickle.dumps(dataset))
-        assert (
-            copy.state_dict()
-            == dataset.state_dict()
-            == PackedDataset(packed, batch_size=3, shuffle=True).state_dict(1)
-        )
+        fresh = PackedDataset(packed, batch_size=3, shuffle=True)
+        assert copy.state_dict() == dataset.state_dict() == fresh.state_dict(1)
         assert sequences(copy) == sequences(iterator)
 
 
@@ -317,7 +258,7 @@ class TestThreads:
         next(iterator)
         del iterator
         gc.collect()
-        assert all_end()
+        assert loading_ends()
 
     def test_another_iteration_ends_the_one_before(self, packed):
         dataset = PackedDataset(packed, batch_size=1, prefetch=4)
@@ -337,7 +278,7 @@ class TestThreads:
             found.extend(dataset)
         assert sequences(found) == list(range(len(found)))
         assert dataset.position == len(found) <= 7
-        assert all_end()
+        assert loading_ends()
 
 
 class TestFiles:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.fabricated import LENGTHS, packed_folder, published, sequences
-from tests.test_tasks.traced_line import traced_line
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.core.stage import Request
@@ -15,9 +14,8 @@ from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading import Field, PackedDataset, Remainder
 from tokmill.tasks.packing.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import listed
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
 def exported(store, packed, formats):
@@ -49,8 +47,8 @@ def test_a_state_goes_on_in_the_export_and_back(tmp_path):
 def test_a_state_of_a_version_taken_down_does_not_go_back(tmp_path):
     place = published(packed_folder(tmp_path, formats=("memmap",)), tmp_path / "store")
     store = Store.open(tmp_path / "store")
-    origin = store.resolve("packed/copied")
-    request = Request(TAKEDOWN, "less", TakedownParams(), {"packed": origin, "documents": listed([])})
+    first = exported(store, {"packed": store.resolve("packed/copied")}, ("memmap",))
+    request = Request(TAKEDOWN, "less", TakedownParams(), {"packed": first, "documents": listed([])})
     less = store.realize(request).ref
     export = store.path(exported(store, {"packed": less}, ("npy",)))
     state = PackedDataset(place).state_dict()
@@ -59,18 +57,13 @@ def test_a_state_of_a_version_taken_down_does_not_go_back(tmp_path):
         PackedDataset(place).load_state_dict(PackedDataset(export).state_dict())
 
 
-@pytest.fixture(scope="module")
-def line(tmp_path_factory):
-    return traced_line(tmp_path_factory.mktemp("traced"))
-
-
-def test_a_name_is_looked_up_in_the_store_of_the_environment(line, monkeypatch):
-    by_folder = tokenizer.load(line.store.path(line.store.resolve("tokenizer/line")))
-    assert tokenizer.load("tokenizer/line@v1", store=line.store.root) == by_folder
-    monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
+def test_a_name_is_looked_up_in_the_store_of_the_environment(traced, monkeypatch):
+    by_folder = tokenizer.load(traced.store.path(traced.store.resolve("tokenizer/line")))
+    assert tokenizer.load("tokenizer/line@v1", store=traced.store.root) == by_folder
+    monkeypatch.setenv("TOKMILL_STORE", str(traced.store.root))
     assert tokenizer.load("tokenizer/line") == by_folder
     with PackedDataset("packed/line") as dataset:
-        assert dataset.path == line.store.path(line.packed)
+        assert dataset.path == traced.store.path(traced.packed)
 
 
 def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypatch):
@@ -90,20 +83,14 @@ def page(checkout: Path) -> str:
     return (checkout / "docs" / "loading.md").read_text(encoding="utf-8")
 
 
-def blocks(page: str) -> list[str]:
-    found = BLOCKS.findall(page)
-    if importlib.util.find_spec("torch") is None:
-        return [block for block in found if "torch" not in block]
-    return found
-
-
 def test_the_code_runs(page: str, tmp_path: Path) -> None:
     path = packed_folder(tmp_path, lengths=LENGTHS * 20, sequence_length=1024)
     dataset = PackedDataset(path, shuffle=True, seed=1)
     list(dataset)
     names = {"path": path, "state": dataset.state_dict()}
-    assert len(blocks(page)) >= 3
-    for block in blocks(page):
+    blocks, has_torch = BLOCKS.findall(page), importlib.util.find_spec("torch") is not None
+    assert len(blocks) >= 4
+    for block in (block for block in blocks if has_torch or "torch" not in block):
         scope = {**names, "PackedDataset": PackedDataset}
         exec(compile(block, "docs/loading.md", "exec"), scope)
         if "dataset.epoch" in block:

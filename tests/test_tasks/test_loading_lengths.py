@@ -1,6 +1,5 @@
 """Batches whose rows grow, and of shards in a bucket, which come when they are read, a few ahead."""
 
-import pickle
 import re
 import threading
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_tasks.fabricated import FIELDS, LENGTHS, packed_folder, published, sequences
-from tokmill.tasks.core.errors import LoadingError, StoreError
+from tests.test_tasks.fabricated import FIELDS, LENGTHS, loading_ends, packed_folder, published, sequences
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.prefetch import AHEAD, THREAD_NAME, ShardFetcher
+from tokmill.tasks.loading.rows import AHEAD, ShardFetcher
 
 OWN = 16
 
@@ -23,22 +22,6 @@ def packed(tmp_path_factory):
     path = packed_folder(tmp_path_factory.mktemp("lengths"), sequence_length=OWN)
     assert PackedReader.open(path).manifest.sequence_length == OWN
     return path
-
-
-@pytest.mark.parametrize(
-    ("points", "says"),
-    [
-        ([(5, 8)], "begin at 5; the first must be at 0"),
-        ([(0, 8), (0, 16)], "have 0 after 0; starts must ascend"),
-        ([(0, 8), (9, 16), (4, 8)], "have 4 after 9; starts must ascend"),
-        ([(0, 12)], "have 12, which must be at least 8 and divide the packing's own 16"),
-        ([(0, 4)], "have 4, which must be at least 8"),
-        ([(0, 32)], "have 32, which must be at least 8 and divide"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(packed, points, says):
-    with pytest.raises(LoadingError, match=says):
-        PackedDataset(packed, sequence_lengths=points)
 
 
 def one_row(reader, number, first, length):
@@ -97,28 +80,10 @@ def there(dozen, bucket, tmp_path, monkeypatch):
     return f"{bucket.url}/store/packed/copied"
 
 
-def all_end():
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
-    for thread in threads:
-        thread.join(60)
-    return not any(thread.is_alive() for thread in threads)
-
-
 def fetched(bucket, ending=".bin"):
     """The numbers of the shards that were asked for."""
     keys = {request.key for request in bucket.requests("GET", f"store/files/*{ending}")}
     return {int(re.search(r"shard-(\d+)", key)[1]) for key in keys}
-
-
-def token_key(bucket, number):
-    keys = bucket.keys()
-    (key,) = (key for key in keys if key.endswith(f"shard-{number:05d}.bin"))
-    return key
-
-
-def payload_bytes(bucket):
-    keys = bucket.keys()
-    return sum(len(bucket.get(key)) for key in keys if key.startswith("store/files/"))
 
 
 def assert_equal(found, expected):
@@ -137,12 +102,14 @@ class TestOnABucket:
         with PackedDataset(there, **options) as dataset:
             assert fetched(bucket) == set()
             assert_equal([next(iter(dataset))], [next(iter(PackedDataset(dozen, **options)))])
-        assert all_end()
+        assert loading_ends()
 
         assert len(dataset.manifest.shards) >= 10
         assert 1 <= len(fetched(bucket)) <= 2 + AHEAD
         assert shuffle or fetched(bucket) <= set(range(1 + AHEAD))
-        assert bucket.num_sent(key="store/files/*") < payload_bytes(bucket) / 2
+        keys = bucket.keys()
+        num_bytes = sum(len(bucket.get(key)) for key in keys if key.startswith("store/files/"))
+        assert bucket.num_sent(key="store/files/*") < num_bytes / 2
 
     @pytest.mark.parametrize("shuffle", [False, True])
     @pytest.mark.parametrize("num_threads", [0, 2])
@@ -156,7 +123,7 @@ class TestOnABucket:
         lost = bucket.fault("lose", method="GET", key="store/files/*.npy", times=2, skip=5)
         for _ in range(2):
             assert_equal(list(dataset), list(local))
-        assert all_end()
+        assert loading_ends()
 
         assert (cut.num_applied, lost.num_applied) == (3, 2)
         keys = [request.key for request in bucket.requests("GET", "store/files/*")]
@@ -171,22 +138,14 @@ class TestOnABucket:
             state = dataset.state_dict() | {"position": first}
             dataset.load_state_dict(state)
             found = sequences(dataset)
-        assert all_end()
+        assert loading_ends()
 
         assert found == list(range(first, local.num_sequences))
         assert fetched(bucket) == set(range(num_shards - 3, num_shards))
 
-    def test_a_copy_in_a_worker_fetches_for_itself(self, dozen, bucket, there):
-        dataset = PackedDataset(there, batch_size=2)
-        copies = [pickle.loads(pickle.dumps(dataset)).for_worker(worker, 2) for worker in range(2)]
-
-        assert fetched(bucket) == set()
-        assert sorted(number for copy in copies for number in sequences(copy)) == list(
-            range(dataset.num_sequences)
-        )
-
     def test_a_changed_object_is_refused_where_it_is_read(self, bucket, there):
-        key = token_key(bucket, 4)
+        keys = bucket.keys()
+        (key,) = (key for key in keys if key.endswith("shard-00004.bin"))
         bucket.put(key, bytes(len(bucket.get(key))))
         dataset = PackedDataset(there, batch_size=1, num_threads=0, prefetch=1)
         seen = []
@@ -217,7 +176,7 @@ class TestAhead:
             assert came.acquire(timeout=60)
             assert asked[-1] == next_one
         shards.stop()
-        assert all_end()
+        assert loading_ends()
         assert asked == [3, 1, 4, 5, 9]
 
     def test_an_error_of_the_thread_is_raised_by_the_reader_once(self):

@@ -1,6 +1,5 @@
 """Mixtures: permutations, draws, weaving; the plan's rows, the manifest and the accounts."""
 
-from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, numbered
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.mixture import Mixture
@@ -23,24 +22,6 @@ LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_si
     lambda shards: any(map(any, shards))
 )
 CORPORA = st.dictionaries(st.sampled_from("abcd"), LENGTHS, min_size=1)
-
-
-def test_the_plan_is_pinned():
-    """If this changes, every mixture changes: raise the stage's version."""
-    corpus = {"a": [[5, 3, 8], [1, 9]], "b": [[4, 4]], "c": [[30]]}
-    found = Planned(corpus, weights={"a": 2, "b": 1, "c": 1}, max_repetition={"a": 1, "b": 3}, seed=42)
-    assert MIX.version == 6
-    assert rows(found.plan) == [
-        (0, 0, 2, 0, 8),
-        (1, 0, 0, 0, 4),
-        (2, 0, 0, 0, 30),
-        (0, 0, 0, 0, 5),
-        (0, 1, 0, 0, 1),
-        (1, 0, 1, 0, 4),
-        (0, 0, 1, 0, 3),
-        (1, 0, 1, 1, 4),
-        (0, 1, 1, 0, 9),
-    ]
 
 
 def test_manifest_and_accounts_say_what_was_asked_and_what_came_of_it():
@@ -63,60 +44,46 @@ def test_manifest_and_accounts_say_what_was_asked_and_what_came_of_it():
 @given(
     CORPORA,
     st.sampled_from(
-        [{}, {"temperature": 3.0}, {"method": "unimax", "max_repetition": 4}, {"max_repetition": 2.5}]
+        [
+            {"temperature": 2.0, "max_repetition": 2},
+            {"temperature": 3.0},
+            {"method": "unimax", "max_repetition": 4},
+            {"max_repetition": 2.5},
+            {"max_repetition": 3.0},
+        ]
     ),
     st.integers(0, 50),
+    st.sampled_from([1 << 16, 7]),
 )
-def test_every_mixture_keeps_its_promises(corpus, rule, seed):
-    found = Planned(corpus, seed=seed, **rule)
+def test_every_mixture_keeps_its_promises(corpus, rule, seed, memory_rows):
+    found = Planned(corpus, memory_rows, seed=seed, **rule)
+    assert_shares_hold(found)
     assert all(account.balanced for account in found.accounts)
     assert all(amount >= 0 for account in found.accounts for amount in account.became.values())
     for shards, entry in zip(corpus.values(), found.manifest.sources, strict=True):
         longest = max(map(max, filter(None, shards)))
         assert abs(entry.drawn_tokens - entry.quota_tokens) < longest
         assert entry.drawn_tokens <= entry.max_repetition * entry.num_tokens
-    times = Counter((source, shard, document) for source, shard, document, _, _ in rows(found.plan))
-    for source, shard, document, epoch, num_tokens in rows(found.plan):
+    for source, shard, document, _, num_tokens in rows(found.plan):
         assert num_tokens == list(corpus.values())[source][shard][document] > 0
-        assert epoch < times[source, shard, document]
+    for source, shards in enumerate(corpus.values()):  # each time through a source is a permutation of it
+        every = {(s, d) for s, shard in enumerate(shards) for d, length in enumerate(shard) if length}
+        mine = [row for row in rows(found.plan) if row[0] == source]
+        assert [row[3] for row in mine] == sorted(row[3] for row in mine)
+        epochs = [[row[1:3] for row in mine if row[3] == epoch] for epoch in {row[3] for row in mine}]
+        assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
+        assert all(set(epoch) == every for epoch in epochs[:-1])
 
 
-@given(CORPORA, st.integers(0, 50))
-def test_shares_hold_at_every_point(corpus, seed):
-    assert_shares_hold(Planned(corpus, temperature=2.0, max_repetition=2, seed=seed))
-
-
-@given(CORPORA, st.integers(0, 50), st.sampled_from([1 << 16, 7]))
-def test_every_time_through_a_source_is_a_permutation_of_it(corpus, seed, memory_rows):
-    found = rows(Planned(corpus, memory_rows, seed=seed, max_repetition=3.0).plan)
-    for source, shards in enumerate(corpus.values()):
-        every = [(s, d) for s, shard in enumerate(shards) for d, length in enumerate(shard) if length]
-        mine = [row for row in found if row[0] == source]
-        assert [row[3] for row in mine] == sorted(list(range(3)) * len(every))
-        for epoch in range(3):
-            assert sorted(row[1:3] for row in mine if row[3] == epoch) == every
-
-
-def test_the_stage_reads_lengths_and_its_plan_reads_back(tmp_path):
+def test_a_plan_with_other_columns_is_refused(tmp_path):
     corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
-    out = tmp_path / "mixture"
-    outcome = made(MIX, MixParams(seed=3), out, **corpus.inputs)
-    files = ["mixture.json", "plan.parquet", "request.parquet", "shares.parquet"]
-    assert sorted(path.name for path in out.iterdir()) == files
-    assert outcome.metrics == {
-        "method": "proportional",
-        "num_documents": 5,
-        "num_tokens": 16,
-        "limited_by": "a, b",
-        "share.a": 0.75,
-        "share.b": 0.25,
-    }
-    assert rows(Mixture.open(out).plan()) == rows(Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
-    table = pq.read_table(out / "plan.parquet")
-    assert [str(field.type) for field in table.schema] == ["uint16", "uint32", "uint32", "uint16", "uint32"]
-    pq.write_table(table.drop_columns(["epoch"]), out / "plan.parquet")
+    plan = mix_corpus(corpus, tmp_path, seed=3) / "plan.parquet"
+    assert rows(Mixture.open(plan.parent).plan()) == rows(
+        Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan
+    )
+    pq.write_table(pq.read_table(plan).drop_columns(["epoch"]), plan)
     with pytest.raises(StoreError, match=r"plan\.parquet: columns must be"):
-        Mixture.open(out).plan()
+        Mixture.open(plan.parent).plan()
 
 
 def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
@@ -131,9 +98,16 @@ def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
         made(MIX, MixParams(), tmp_path / "mixture", **corpus.inputs)
 
 
-def test_a_document_that_is_too_long_to_write_down_is_refused():
-    with pytest.raises(MixingError, match="'a' has a document of 4294967296 tokens"):
-        Planned({"a": [[1 << 32]]})
+@pytest.mark.parametrize(
+    ("lengths", "params", "message"),
+    [
+        ([1 << 32], {}, "'a' has a document of 4294967296 tokens"),
+        ([1], {"total_tokens": 65_536, "max_repetition": 1e6}, "'a' would be drawn 65536 times"),
+    ],
+)
+def test_what_a_plan_cannot_write_down_is_refused(lengths, params, message):
+    with pytest.raises(MixingError, match=message):
+        Planned({"a": [lengths]}, **params)
 
 
 def fluid_order(sources):
@@ -159,13 +133,6 @@ def woven(sources):
     """The order of sources whose documents are given here, each source's share as large as it is."""
     corpus = {str(k): [[length] for length in lengths] or [[]] for k, lengths in enumerate(sources)}
     return Planned(corpus).plan.source.tolist()
-
-
-def test_weaving_by_hand():
-    # Equal documents at 2 : 1. Finishes: a at 1/4, 2/4, 3/4, 1; b at 1/2, 1.
-    # t=0: a (1/4). t=1/6: only b has started. t=2/6: a's second (from 1/4). t=3/6: a's third and b's second
-    # have started, a finishes first. t=4/6: b; t=5/6: a.
-    assert woven([[1, 1, 1, 1], [1, 1]]) == [0, 1, 0, 0, 1, 0]
 
 
 @given(st.lists(st.sampled_from([1, 2, 4]).map(lambda n: [8 // n] * n), min_size=1, max_size=4))
@@ -207,11 +174,6 @@ def test_a_source_stops_nearest_to_its_quota_in_an_order_of_its_own():
     assert [row for row in more if row[0] == 0 and row[1] < 2] == long
     assert rows(Planned({"b": [[1] * 40, [1] * 30]}).plan) != long
     assert rows(Planned({"a": [[1] * 40, [1] * 30]}, seed=1).plan) != long
-
-
-def test_more_epochs_than_can_be_written_are_refused():
-    with pytest.raises(MixingError, match="'a' would be drawn 65536 times"):
-        Planned({"a": [[1]]}, total_tokens=65_536, max_repetition=1e6)
 
 
 def test_the_permutation_is_pinned():

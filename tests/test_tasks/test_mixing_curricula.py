@@ -131,21 +131,16 @@ def test_documents_are_picked_as_from_an_urn():
 
 
 def test_easy_to_hard_goes_through_a_source_again():
-    found = Planned(
-        {"a": [[1, 2, 3, 4]]},
-        curriculum={"difficulty": "length", "order": "easy_to_hard"},
-        total_tokens=27,
-        max_repetition=3.0,
-    )
-    assert found.plan.num_tokens.tolist()[:8] == [1, 2, 3, 4, 1, 2, 3, 4]
-    assert found.plan.num_tokens.tolist()[8:] == sorted(found.plan.num_tokens.tolist()[8:])
-    assert found.plan.epoch.tolist() == [0] * 4 + [1] * 4 + [2] * (len(found.plan) - 8)
+    rules = {"difficulty": "length", "order": "easy_to_hard"}
+    plan = Planned({"a": [[1, 2, 3, 4]]}, curriculum=rules, total_tokens=27, max_repetition=3.0).plan
+    lengths = plan.num_tokens.tolist()
+    assert lengths == [1, 2, 3, 4, 1, 2, 3, 4, *sorted(lengths[8:])]
+    assert plan.epoch.tolist() == [0] * 4 + [1] * 4 + [2] * (len(plan) - 8)
 
 
-def easiest_first(scores, difficulty, number, **params):
+def easiest_first(scores, difficulty, number):
     rules = {"difficulty": difficulty, "order": "easy_to_hard"}
-    lengths = params.pop("lengths", [10] * number)
-    return Planned({"a": [lengths]}, scores=scores, curriculum=rules, **params).plan.document.tolist()
+    return Planned({"a": [[10] * number]}, scores=scores, curriculum=rules).plan.document.tolist()
 
 
 def test_measures_are_combined_by_rank():

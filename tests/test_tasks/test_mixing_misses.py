@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.fabricated import encoded_corpus, made, numbered, packed_corpus
 from tests.test_tasks.planned import Planned, assert_shares_hold
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.packed.reader import PackedReader
@@ -72,10 +72,8 @@ def test_splitting_meets_every_request_to_the_token(corpus, data):
 def test_whole_documents_are_warned_of_where_and_only_where_they_miss(corpus, data):
     sizes = {source: sum(map(sum, shards)) for source, shards in corpus.items()}
     weights = {source: data.draw(st.integers(1, 50)) for source in corpus}
-    total, tolerance = (
-        data.draw(st.integers(1, sum(sizes.values()))),
-        data.draw(st.sampled_from([0, 0.01, 0.2])),
-    )
+    total = data.draw(st.integers(1, sum(sizes.values())))
+    tolerance = data.draw(st.sampled_from([0, 0.01, 0.2]))
     found = Planned(corpus, weights=weights, total_tokens=total, max_repetition=1000.0, tolerance=tolerance)
     missed = []
     for entry in found.manifest.sources:
@@ -100,11 +98,9 @@ def test_min_epochs_that_whole_documents_cannot_reach_is_warned_of():
 
 
 def test_a_split_document_is_packed_up_to_its_quota(tmp_path):
-    corpus = encoded_corpus(tmp_path, {"a": [numbered([40])], "b": [numbered([30], first=100)]}, end_id=0)
-    params = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}
-    outcome, packed = pack_mixture(
-        corpus, mix_corpus(corpus, tmp_path, **params), tmp_path, sequence_length=8
-    )
+    documents = {"a": [numbered([40])], "b": [numbered([30], first=100)]}
+    mix = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}
+    _, outcome, packed = packed_corpus(tmp_path, documents, mix, end_id=0, sequence_length=8)
     tokens = [token for sequence in PackedReader.open(packed) for token in sequence.input_ids.tolist()]
     assert sorted(tokens) == [*range(20), *range(100, 120)]  # and no end token, since neither is at its end
     assert outcome.metrics["num_sequences"] == 5
@@ -116,22 +112,11 @@ def test_a_source_of_which_every_document_was_dropped_is_told_why(tmp_path):
     manifest = json.loads(path.read_text())
     manifest["sources"][1]["statistics"]["num_dropped_documents"] = 7
     path.write_text(json.dumps(manifest))
-    for rule in (
-        {"weights": {"a": 1, "b": 1}},
-        {"schedule": [(0, {"a": 1, "b": 0}), (0.5, {"a": 1, "b": 1})]},
-    ):
-        with pytest.raises(
-            MixingError, match=r"its 7 documents have fewer than encode\.min_tokens and were dropped"
-        ):
+    late = {"schedule": [(0, {"a": 1, "b": 0}), (0.5, {"a": 1, "b": 1})]}
+    for rule in ({"weights": {"a": 1, "b": 1}}, late):
+        with pytest.raises(MixingError, match=r"its 7 documents have fewer than encode\.min_tokens and were"):
             made(MIX, MixParams(**rule), tmp_path / f"mixture-{next(iter(rule))}", **corpus.inputs)
     made(MIX, MixParams(weights={"a": 1, "b": 0}), tmp_path / "without", **corpus.inputs)
-
-
-def test_unimax_that_cannot_lift_anything_is_refused():
-    with pytest.raises(ValueError, match="takes every source whole, as 'proportional' does"):
-        MixParams(method="unimax")
-    with pytest.raises(ValueError, match="takes every source whole"):
-        MixParams(method="unimax", max_repetition={"a": 1.0})
 
 
 @pytest.mark.parametrize("copies", [1, 3, 7, 1000, 65_535])

@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from itertools import product
 from math import ceil, floor
 
 import pytest
@@ -44,6 +45,8 @@ EVEN = {"weights": {"a": 0.5, "b": 0.5}}
         # a tiny share is never rounded to nothing
         ({"a": 10**6, "b": 10**6}, {"weights": {"a": 1, "b": 1e-9}, "total": 1000}, {"a": 1000, "b": 1}, []),
         ({"a": 10**4, "b": 10**4, "c": 10**4}, {"total": 1000}, {"a": 334, "b": 333, "c": 333}, []),
+        # a floor for all is one for the sources that are drawn
+        ({"a": 100, "b": 100}, {"weights": {"a": 1, "b": 0}, "min_epochs": 0.5}, {"a": 100, "b": 0}, ["a"]),
     ],
 )
 def test_quotas_by_hand(sizes, rule, wanted, limiting):
@@ -52,60 +55,44 @@ def test_quotas_by_hand(sizes, rule, wanted, limiting):
     assert [source for source, quota in found.items() if quota.limits] == limiting
 
 
-def test_an_infeasible_request_says_what_would_be_feasible():
-    with pytest.raises(MixingError) as raised:
-        quotas({"a": 900, "b": 100}, total=1000, weights={"a": 0.5, "b": 0.5})
-    assert str(raised.value) == (
-        "mix: total_tokens=1000 needs 500 tokens of 'b' (share 0.5), which has 100 and may be drawn 1 times. "
-        "Feasible: total_tokens=200 at these shares; or max_repetition of at least b = 5.00 at this total; "
-        "or total_tokens=1000 at the nearest weights {a = 900, b = 100}"
-    )
-
-
-def test_a_source_must_be_drawn_as_often_as_min_epochs_says():
-    # at 9 : 1 of 1000 tokens b's 200 are drawn half
-    with pytest.raises(MixingError) as raised:
-        quotas({"a": 1800, "b": 200}, total=1000, weights={"a": 9, "b": 1}, min_epochs={"b": 1.0})
-    problem, feasible = str(raised.value).split(". Feasible: ")
-    for fact in ("min_epochs=1 of 'b'", "200 tokens", "total_tokens=1000", "share of 0.1", "100"):
-        assert fact in problem
-    assert feasible == (
-        "total_tokens=2000 at these shares; or min_epochs of at most b = 0.50 at this total; "
-        "or total_tokens=1000 at the nearest weights {a = 800, b = 200}"
-    )
-
-
-def test_min_epochs_is_for_the_sources_that_are_drawn():
-    found = quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 0}, min_epochs=0.5)
-    assert tokens(found) == {"a": 100, "b": 0}
-    with pytest.raises(MixingError, match=r"min_epochs=0\.5 of 'b', but its weight is 0"):
-        quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 0}, min_epochs={"b": 0.5})
+EQUAL = {"a": 100, "b": 100}
+POINTS = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 3})]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("sizes", "rule", "facts"),
     [
-        ({"min_epochs": 2.0}, "min_epochs=2 of 'a' must be at most its max_repetition=1"),
-        ({"min_epochs": {"x": 1.0}}, "min_epochs name an unknown source 'x'"),
         (
+            {"a": 900, "b": 100},
+            {**EVEN, "total": 1000},
+            "needs 500 tokens of 'b' .share 0.5., which has 100 .* total_tokens=200 at these shares; or "
+            "max_repetition of at least b = 5.00 at this total; or total_tokens=1000 .* {a = 900, b = 100}",
+        ),
+        (  # at 9 : 1 of 1000 tokens b's 200 are drawn half
+            {"a": 1800, "b": 200},
+            {"weights": {"a": 9, "b": 1}, "total": 1000, "min_epochs": {"b": 1.0}},
+            "min_epochs=1 of 'b' .* 200 tokens .* share of 0.1 of total_tokens=1000 is 100. .*=2000 at these "
+            "shares; or min_epochs of at most b = 0.50 at this total; or .*=1000 .* {a = 800, b = 200}",
+        ),
+        (
+            {"a": 200, "b": 900},
+            {"schedule": POINTS, "schedule_unit": "tokens"},
+            "the 400 tokens .* end before the schedule's last change, at token 500. Feasible: max_repetition "
+            "of at least a = 1.26 at total_tokens=501",
+        ),
+        (EQUAL, {"min_epochs": 2.0}, "min_epochs=2 of 'a' must be at most its max_repetition=1"),
+        (EQUAL, {"weights": {"a": 1, "b": 0}, "min_epochs": {"b": 0.5}}, "=0.5 of 'b', but its weight is 0"),
+        (EQUAL, {"min_epochs": {"x": 1.0}}, "min_epochs name an unknown source 'x'"),
+        (
+            EQUAL,
             {"method": "unimax", "total": 150, "min_epochs": 1.0},
-            "total_tokens=150 .* min_epochs .* at least 200",
+            "total_tokens=150 is less than min_epochs requires; use at least 200",
         ),
     ],
 )
-def test_limits_that_cannot_be_met_are_refused(arguments, message):
-    with pytest.raises(MixingError, match=message):
-        quotas({"a": 100, "b": 100}, **arguments)
-
-
-def test_a_run_must_reach_the_last_point_of_its_schedule():
-    schedule = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 3})]
-    with pytest.raises(MixingError) as raised:
-        quotas({"a": 200, "b": 900}, schedule=schedule, schedule_unit="tokens")
-    assert str(raised.value) == (
-        "mix: the 400 tokens that max_repetition allows end before the schedule's last change, at token 500. "
-        "Feasible: max_repetition of at least a = 1.26 at total_tokens=501"
-    )
+def test_what_cannot_be_met_is_refused_with_what_could(sizes, rule, facts):
+    with pytest.raises(MixingError, match=facts):
+        quotas(sizes, **rule)
 
 
 CASES = st.dictionaries(
@@ -127,94 +114,57 @@ def limits(case):
     return most, least
 
 
-def fits(case, total, most, least):
-    """Whether every source gives its share of a total within its limits: the definition."""
-    weights = sum(weight for _, weight, _, _ in case.values())
-    shares = {source: Fraction(total * weight, weights) for source, (_, weight, _, _) in case.items()}
-    return all(least[source] <= share <= most[source] for source, share in shares.items())
-
-
 def refusal(case, total, **changed):
     """What is said of a request; empty if it can be met."""
     columns = ("weights", "max_repetition", "min_epochs")
     given_ = {name: {source: row[k] for source, row in case.items()} for k, name in enumerate(columns, 1)}
+    sizes = {source: row[0] for source, row in case.items()}
     try:
-        settle(
-            MixParams(**{**given_, **changed}, total_tokens=total),
-            {source: row[0] for source, row in case.items()},
-        )
+        settle(MixParams(**{**given_, **changed}, total_tokens=total), sizes)
     except MixingError as error:
         return str(error)
     return ""
 
 
-def numbers(text, pattern):
-    """`name = number` pairs in the part of a message that follows `pattern`; None if it is not there."""
-    found = re.search(pattern + r" ((?:\w+ = [\d.]+(?:, )?)+)", text)
-    return found and {
-        name: Fraction(value)
-        for name, value in (pair.split(" = ") for pair in re.findall(r"\w+ = [\d.]+\d", found[1]))
-    }
+def listed(said, what):
+    """What a message gives each source, after some words."""
+    found = re.search(rf"{what} ((?:\w = [\d.]+(?:, )?)+)", said)
+    pairs = found[1].rstrip(", ").split(", ") if found else []
+    return {source: Fraction(number) for source, number in (pair.split(" = ") for pair in pairs)}
 
 
 @given(CASES, st.integers(1, 150))
-@example({"a": (1, 1, 1.0, 0.0), "b": (5, 1, 3.0, 0.27)}, 1)
-def test_a_request_is_refused_where_and_only_where_it_cannot_be_met(case, total):
-    assert (refusal(case, total) == "") == fits(case, total, *limits(case))
-
-
-@pytest.mark.slow
-@given(CASES, st.integers(1, 150))
-def test_the_nearest_total_is_nearest(case, total):
-    said = refusal(case, total)
-    assume(said)
-    possible = [near for near in range(1, 500) if fits(case, near, *limits(case))]
-    found = re.search(r"total_tokens=(\d+) at these shares", said)
-    assert (found is None) == (not possible)
-    if found:
-        assert abs(int(found[1]) - total) == min(abs(near - total) for near in possible)
-        assert int(found[1]) in possible
-
-
-@given(CASES, st.integers(1, 150))
-def test_the_nearest_limits_are_nearest(case, total):
-    said = refusal(case, total)
-    assume(said)
-    most, least = limits(case)
+@example({"a": (1, 1, 1.0, 0.0), "b": (3, 1, 1.0, 1.0)}, 2)
+def test_a_request_is_refused_where_it_cannot_be_met_and_what_is_named_is_nearest(case, total):
+    said, (most, least) = refusal(case, total), limits(case)
     weights = sum(weight for _, weight, _, _ in case.values())
-    for source, (size, weight, times, epochs) in case.items():
-        share = Fraction(total * weight, weights)
-        raised = (numbers(said, "max_repetition of at least") or {}).get(source)
-        lowered = (numbers(said, "min_epochs of at most") or {}).get(source)
-        assert (raised is not None) == (share > most[source])
-        assert (lowered is not None) == (share < least[source])
-        if raised is not None:
-            hundredths = next(k for k in range(10**6) if floor(size * Fraction(k, 100)) >= share)
-            assert raised == Fraction(hundredths, 100) > Fraction(str(times))
-        if lowered is not None:
-            hundredths = next(
-                k for k in range(int(epochs * 100) + 1, -1, -1) if ceil(size * Fraction(k, 100)) <= share
-            )
-            assert lowered == Fraction(hundredths, 100) < Fraction(str(epochs))
-
-
-@given(CASES, st.integers(1, 150))
-def test_the_nearest_weights_leave_nobody_out_and_keep_the_proportions_of_the_others(case, total):
-    said = refusal(case, total)
+    shares = {source: Fraction(total * weight, weights) for source, (_, weight, _, _) in case.items()}
+    assert (said == "") == all(least[source] <= share <= most[source] for source, share in shares.items())
     assume(said)
-    most, least = limits(case)
+
+    scales = {source: Fraction(weights, weight) for source, (_, weight, _, _) in case.items()}
+    smallest = max(1, *(ceil(least[source] * scale) for source, scale in scales.items()))
+    largest = min(floor(most[source] * scale) for source, scale in scales.items())
+    found = re.search(r"total_tokens=(\d+) at these shares", said)
+    assert (found is None) == (smallest > largest)
+    assert found is None or int(found[1]) == min(max(total, smallest), largest)
+
+    raised, lowered = listed(said, "max_repetition of at least"), listed(said, "min_epochs of at most")
+    assert raised.keys() == {source for source in case if shares[source] > most[source]}
+    assert lowered.keys() == {source for source in case if shares[source] < least[source]}
+    for source, limit in raised.items():
+        size, share = case[source][0], shares[source]
+        assert floor(size * limit) >= share > floor(size * (limit - Fraction(1, 100)))
+    for source, limit in lowered.items():
+        size, share = case[source][0], shares[source]
+        assert ceil(size * limit) <= share < ceil(size * (limit + Fraction(1, 100)))
+
     found = re.search(r"total_tokens=(\d+) at the nearest weights \{(.*?)\}", said)
-    assert found
-    wanted, tokens = (
-        int(found[1]),
-        {n: int(k) for n, k in (pair.split(" = ") for pair in found[2].split(", "))},
-    )
-    assert sum(tokens.values()) == wanted
-    assert wanted == max(min(total, sum(most.values())), sum(max(1, fewest) for fewest in least.values()))
+    wanted = max(min(total, sum(most.values())), sum(max(1, fewest) for fewest in least.values()))
+    tokens = {source: int(k) for source, k in (pair.split(" = ") for pair in found[2].split(", "))}
+    assert int(found[1]) == wanted == sum(tokens.values())
     assert all(max(1, least[source]) <= amount <= most[source] for source, amount in tokens.items())
     assert refusal(case, wanted, weights=tokens) == ""
     free = [s for s in case if max(1, least[s]) < tokens[s] < most[s]]
-    for one in free:
-        for other in free:  # each is less than a token away from its part
-            level = [(tokens[s] + step) / case[s][1] for s, step in ((one, -1), (other, 1))]
-            assert level[0] < level[1]
+    for one, other in product(free, free):  # each is less than a token away from its part
+        assert Fraction(tokens[one] - 1, case[one][1]) < Fraction(tokens[other] + 1, case[other][1])

@@ -85,8 +85,8 @@ def test_a_warm_up_by_hand():
         schedule_unit="tokens",
         total_tokens=16,
     )
-    half = found.curves.requested(Decimal(8))["b"]
-    assert float(half) == pytest.approx(8 * (1 - math.log(2)), abs=1e-4)
+    early, half = (float(found.curves.requested(Decimal(at))["b"]) for at in (4, 8))
+    assert (early, half) == pytest.approx((4 - 8 * math.log(1.5), 8 - 8 * math.log(2)), abs=1e-4)
     assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
 
 
@@ -156,29 +156,21 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
         ({"schedule": [(1, {"a": 1})]}, "the first start is 1 and must be 0"),
         ({"schedule": [(0, {"a": 1}), (0.5, {"a": 1}), (0.5, {"a": 1})]}, "starts must increase"),
         ({"schedule": [(0, {"a": 1}), (0.9, {"a": 1}), (0.3, {"a": 1})]}, "start=0.3 comes after start=0.9"),
-        (
-            {"schedule": [(0, {"a": 1}), (100, {"a": 1})]},
-            "100 must be at most 1, since schedule_unit='fraction'",
-        ),
+        ({"schedule": [(0, {"a": 1}), (100, {"a": 1})]}, "100 must be at most 1, since schedule_unit='fr"),
         ({"schedule": [(0, {})]}, "needs weights or proportions"),
         ({"schedule": [(0, {"a": 0})]}, "has no positive weight"),
-        ({"schedule": [(0, {"a": -1})]}, "greater than or equal to 0"),
         ({"schedule": [(0, {"a": math.nan})]}, "finite number"),
-        ({"schedule": [(math.nan, {"a": 1})]}, "finite number"),
-        ({"schedule": [(-1, {"a": 1})]}, "greater than or equal to 0"),
         ({"schedule": [{"start": 0, "proportions": {"a": 0.5, "b": 0.4}}]}, "sum to 0.9 and must sum to 1"),
         ({"schedule": [(0, {"a": 1}), (5, {"a": 1})], "schedule_unit": "steps"}, "needs global_batch_size"),
         ({"schedule": [(0, {"a": 1})], **STEPS, "sequence_length": 7}, "greater than or equal to 8"),
         ({"warmup": {"a": {"start": 0.5, "stop": 0.1}}}, "stop=0.1 must be at least start=0.5"),
         ({"method": "unimax", "warmup": {"a": {"stop": 0.1}}}, "method='unimax'"),
-        (
-            {"proportions": {"a": 0.5, "b": 0.4}},
-            "sum to 0.9 and must sum to 1; use {a = 0.555556, b = 0.444444}",
-        ),
+        ({"proportions": {"a": 0.5, "b": 0.4}}, "sum to 0.9 and must .*; use {a = 0.555556, b = 0.444444}"),
         ({"proportions": {"a": 0.5}, "weights": {"a": 1}}, "weights and proportions exclude each other"),
         ({"weights": {"a": -0.5}}, "greater than or equal to 0"),
-        ({"weights": {"a": math.nan}}, "finite number"),
         ({"weights": {"a": 0}}, "needs a positive weight"),
+        ({"method": "unimax"}, "takes every source whole, as 'proportional' does"),
+        ({"method": "unimax", "max_repetition": {"a": 1.0}}, "takes every source whole"),
     ],
 )
 def test_what_makes_no_sense_is_refused(params, message):
@@ -186,23 +178,17 @@ def test_what_makes_no_sense_is_refused(params, message):
         MixParams(**params)
 
 
+START = [(0, {"a": 1, "b": 1})]
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (
-            {"schedule": [(0, {"a": 1, "b": 1}), (0.5, {"a": 1, "x": 1})]},
-            r"schedule: the weights at 0\.5 name an unknown source 'x'; did you mean",
-        ),
+        ({"schedule": [*START, (0.5, {"a": 1, "x": 1})]}, r"the weights at 0\.5 name an unknown source 'x'"),
         ({"schedule": [(0, {"a": 1})]}, "schedule: the weights at 0 lack the source 'b'"),
         ({"warmup": {"x": {"stop": 0.5}}}, "warmup name an unknown source 'x'"),
-        (
-            {"weights": {"a": 1, "b": 0}, "warmup": {"a": {"stop": 0.5}}},
-            "at 0 of the run no source has a weight",
-        ),
-        (
-            {"schedule": [(0, {"a": 1, "b": 1})], "schedule_unit": "steps", "global_batch_size": 2},
-            "needs sequence_length",
-        ),
+        ({"weights": {"a": 1, "b": 0}, "warmup": {"a": {"stop": 0.5}}}, "at 0 of the run no source has a w"),
+        ({"schedule": START, "schedule_unit": "steps", "global_batch_size": 2}, "needs sequence_length"),
     ],
 )
 def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.fabricated import (
+    encoded_corpus,
+    made,
+    mix_corpus,
+    numbered,
+    pack_mixture,
+    packed_corpus,
+)
 from tests.test_tasks.reading import files_in
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
@@ -30,10 +37,7 @@ SELECTIONS = (*((name,) for name in ALL_FORMATS), ALL_FORMATS)
 
 
 def packed(folder, documents=DOCUMENTS, vocab_size=256, mixing=MIXING, **params):
-    corpus = encoded_corpus(folder / "corpus", documents, vocab_size=vocab_size, end_id=7)
-    mixture = mix_corpus(corpus, folder, **mixing)
-    outcome, path = pack_mixture(corpus, mixture, folder, **params)
-    return corpus, outcome, path
+    return packed_corpus(folder, documents, mixing, vocab_size, end_id=7, **params)
 
 
 def test_what_a_sequence_says_by_hand():

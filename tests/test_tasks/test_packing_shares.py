@@ -6,12 +6,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, packed_by
+from tests.test_tasks.fabricated import (
+    encoded_corpus,
+    mix_corpus,
+    numbered,
+    pack_mixture,
+    packed_by,
+    packed_corpus,
+)
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.accounts import Shares, warnings
 
-STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
 BLOCK = 64  # sequences
 
@@ -52,74 +58,61 @@ def shares_by_block(pieces, sources, num_sources):
     ]
 
 
-@pytest.mark.parametrize("documents", [CONSTANT, CHANGING], ids=["constant", "changing"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_shares_hold_in_every_block_of_sequences(strategy, documents):
-    sources, lengths = documents
-    pieces = packed_by(strategy, lengths, CAPACITY, sources=sources)
-    packed, planned = shares_by_block(pieces, sources, max(sources) + 1)
-    assert len(packed) > 20
-    # Half a sequence more or less of a block's 64 are 0.8 points; no more than two of them are off.
-    assert np.abs(np.array(packed) - planned).max() < 2 / BLOCK
-
-
 def mixed(name, share):
-    amounts = dict.fromkeys(
-        (name for name in MixedSource.model_fields if MixedSource.model_fields[name].annotation is int), 1
-    )
-    rest = dict.fromkeys(
-        ("requested_share", "epochs", "max_repetition", "min_epochs", "most_ahead_tokens"), 1.0
-    )
-    return MixedSource(source=name, share=share, limits=False, most_behind_tokens=0.0, **amounts | rest)
+    return MixedSource.model_construct(source=name, share=share, drawn_tokens=1)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("sizes", [None, [700, 300, 900]])
-def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
-    monkeypatch.setattr("tokmill.tasks.packing.accounts._BLOCK_TOKENS", 1)
-    sources, lengths = ([*column[:2000]] for column in CONSTANT)
-    sizes = [*(sizes or []), 2000 - sum(sizes or [])]
-    measured, start = Shares(3, CAPACITY, 0), 0
-    assert measured.block_sequences == BLOCK
-    whole = packed_by(strategy, lengths, CAPACITY, sizes=sizes, sources=sources)
+def measured(sources, lengths, strategy, sizes):
+    """What is measured of a packing in blocks of so many documents, and the packing's pieces."""
+    num_sources, start = max(sources) + 1, 0
+    shares, whole = (
+        Shares(num_sources, CAPACITY, 0),
+        packed_by(strategy, lengths, CAPACITY, sizes=sizes, sources=sources),
+    )
     for size in sizes:
         mine = whole.only((whole.document >= start) & (whole.document < start + size))
         mine.document[:] -= start
-        measured.add(np.array(sources[start : start + size], dtype=np.uint16), mine)
+        shares.add(np.array(sources[start : start + size], dtype=np.uint16), mine)
         start += size
-    found = measured.measured([mixed(name, 0.25) for name in "abc"])
-    packed, planned = shares_by_block(whole, sources, 3)
-    off = np.abs(np.array(packed) - planned).max(axis=0)
-    assert [share.deviation for share in found] == pytest.approx(off.tolist(), abs=1e-6)
-    total = np.bincount(np.array(sources)[whole.document], weights=whole.length) / whole.num_tokens
+    assert shares.block_sequences == BLOCK
+    return shares.measured([mixed(name, 0.25) for name in "abc"[:num_sources]]), whole
+
+
+@pytest.mark.parametrize("blocks", [(), (700, 300, 900)])
+@pytest.mark.parametrize("documents", [CONSTANT, CHANGING], ids=["constant", "changing"])
+@pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
+def test_shares_hold_in_every_block_of_sequences_and_are_measured(monkeypatch, strategy, documents, blocks):
+    monkeypatch.setattr("tokmill.tasks.packing.accounts._BLOCK_TOKENS", 1)
+    sources, lengths = documents
+    found, pieces = measured(*documents, strategy, [*blocks, len(lengths) - sum(blocks)])
+    packed, planned = shares_by_block(pieces, sources, max(sources) + 1)
+    off = np.abs(np.array(packed) - planned)
+    assert len(packed) > 20
+    # Half a sequence more or less of a block's 64 are 0.8 points; no more than two of them are off.
+    assert blocks or off.max() < 2 / BLOCK
+    assert [share.deviation for share in found] == pytest.approx(off.max(axis=0).tolist(), abs=1e-6)
+    total = np.bincount(np.array(sources)[pieces.document], weights=pieces.length) / pieces.num_tokens
     assert [share.packed_share for share in found] == pytest.approx(total.tolist(), abs=1e-6)
+
+
+def packed(folder, documents, mix=None, **pack):
+    return PackedReader.open(packed_corpus(folder, documents, mix, **pack)[2])
 
 
 def test_shares_are_compared_with_what_was_asked_for(tmp_path):
     # One document of b is as long as a tenth of the run: the plan is off its request, and keeps to itself.
     by_source = {"a": [numbered([10] * 900)], "b": [numbered([900])]}
-    corpus = encoded_corpus(tmp_path / "corpus", by_source)
-    mixture = mix_corpus(corpus, tmp_path, weights={"a": 9, "b": 1}, total_tokens=9_000)
-    _, path = pack_mixture(corpus, mixture, tmp_path, sequence_length=10, shuffle_window=0)
-    a, b = PackedReader.open(path).manifest.shares
+    mix = {"weights": {"a": 9, "b": 1}, "total_tokens": 9_000}
+    reader = packed(tmp_path, by_source, mix, sequence_length=10, shuffle_window=0)
+    a, b = reader.manifest.shares
     assert (a.deviation, b.deviation) == (0, 0)
     assert b.farthest is not None
     assert b.farthest.requested_share == pytest.approx(0.1)
     assert b.farthest.packed_share > 0.9
-    first, block = b.farthest.first_sequence, PackedReader.open(path).manifest.share_block_sequences
-    pieces = [PackedReader.open(path).provenance(k) for k in range(first, first + block)]
+    first, block = b.farthest.first_sequence, reader.manifest.share_block_sequences
+    pieces = [reader.provenance(k) for k in range(first, first + block)]
     of_b = sum(piece.length for found in pieces for piece in found if piece.source == "b")
     assert of_b / (10 * block) == pytest.approx(b.farthest.packed_share, abs=1e-6)
-
-
-def packed_artifact(folder, sources, lengths, **params):
-    by_source = {
-        name: [numbered([length for of, length in zip(sources, lengths, strict=True) if of == k])]
-        for k, name in enumerate("abc"[: max(sources) + 1])
-    }
-    corpus = encoded_corpus(folder / "corpus", by_source)
-    outcome, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, **params)
-    return outcome, PackedReader.open(path)
 
 
 def test_a_deviation_over_the_limit_is_warned_of_with_the_way_out():
@@ -157,7 +150,9 @@ LONG_AND_SHORT = very_different(24_000, lambda _: (0.4, 0.3, 0.3), (8, 40, 500),
 
 @pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])
 def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, strategy):
-    _, reader = packed_artifact(tmp_path, *LONG_AND_SHORT, sequence_length=16, strategy=strategy)
+    documents = [[length for of, length in zip(*LONG_AND_SHORT, strict=True) if of == k] for k in range(3)]
+    by_source = {name: [numbered(its)] for name, its in zip("abc", documents, strict=True)}
+    reader = packed(tmp_path, by_source, sequence_length=16, strategy=strategy)
     assert reader.manifest.shuffle_window == 1024
     largest, shares = in_batches(reader, range(len(reader)))
     dice = random.Random(0)
@@ -172,20 +167,17 @@ def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, stra
 def test_rare_sources_do_not_come_together(tmp_path):
     # each of 300 sources has a single sequence, which would be due in the middle
     by_source = {"a": [numbered([16] * 700)]} | {f"r{k}": [numbered([16])] for k in range(300)}
-    corpus = encoded_corpus(tmp_path / "corpus", by_source)
-    _, path = pack_mixture(corpus, mix_corpus(corpus, tmp_path), tmp_path, sequence_length=16)
-    reader = PackedReader.open(path)
+    reader = packed(tmp_path, by_source, sequence_length=16)
     rare = np.array([reader.provenance(k)[0].source != "a" for k in range(len(reader))])
     assert np.abs(rare.reshape(-1, 40).mean(axis=1) - 0.3).max() < 0.2
 
 
 def test_a_schedule_holds_within_a_window(tmp_path):
     by_source = {name: [numbered([160] * 60)] for name in "ab"}
-    corpus = encoded_corpus(tmp_path / "corpus", by_source)
     schedule = [(0, {"a": 1, "b": 0}), (0.5, {"a": 1, "b": 0}), (0.99, {"a": 0, "b": 1})]
-    mixture = mix_corpus(corpus, tmp_path, schedule=schedule, change="linear", total_tokens=10_000)
-    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
-    request = Mixture.open(mixture).request()
+    mix = {"schedule": schedule, "change": "linear", "total_tokens": 10_000}
+    reader = packed(tmp_path, by_source, mix, sequence_length=16)
+    request = Mixture.open(tmp_path / "mixture").request()
     tokens = np.cumsum([reader[k].num_tokens for k in range(len(reader))])
     given = np.cumsum(
         [sum(p.length for p in reader.provenance(k) if p.source == "b") for k in range(len(reader))]
@@ -206,28 +198,24 @@ def test_the_order_depends_on_the_seed_and_not_on_shards(tmp_path):
         return [sequence.input_ids.tolist() for sequence in PackedReader.open(packed)]
 
     one = read("one")
-    assert read("many", sequences_per_shard=7, order=None) == one
+    assert read("many", sequences_per_shard=7) == one
     other = read("other", shuffle_seed=1)
     assert other != one
     assert sorted(other[:40]) == sorted(one[:40])
 
 
 def test_a_document_that_fills_a_window_is_warned_of_with_a_window_that_is_enough(tmp_path, caplog):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([16 * 30, *[16] * 270])]})
-    mixture = mix_corpus(corpus, tmp_path)
+    documents = {"a": [numbered([16 * 30, *[16] * 270])]}
     for window in (64, 240):
-        out = tmp_path / str(window)
-        out.mkdir()
-        pack_mixture(corpus, mixture, out, sequence_length=16, shuffle_window=window)
+        packed(tmp_path / str(window), documents, sequence_length=16, shuffle_window=window)
     (record,) = caplog.records
     assert "480 tokens is 30 sequences long, and shuffle_window=64" in record.message
     assert record.message.endswith("e.g. 240")
 
 
 def test_a_curriculum_holds_between_windows(tmp_path):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered(range(1, 200))]})
-    mixture = mix_corpus(corpus, tmp_path, curriculum={"difficulty": "length", "order": "easy_to_hard"})
-    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
+    mix = {"curriculum": {"difficulty": "length", "order": "easy_to_hard"}}
+    reader = packed(tmp_path, {"a": [numbered(range(1, 200))]}, mix, sequence_length=16)
     window = reader.manifest.shuffle_window
     assert window == len(reader) // 32
     documents = [[piece.document for piece in reader.provenance(k)] for k in range(len(reader))]

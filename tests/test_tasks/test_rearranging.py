@@ -38,8 +38,8 @@ def trained():
 END, PREFIX, SUFFIX, MIDDLE = range(296, 300)
 
 
-def fim(rate=1.0, spm_rate=0.5, seed=0):
-    return TextFim(rate, spm_rate, (PREFIX, SUFFIX, MIDDLE), seed)
+def fim(seed=0):
+    return TextFim(1.0, 0.5, (PREFIX, SUFFIX, MIDDLE), seed)
 
 
 def encode(data, offsets):
@@ -71,21 +71,14 @@ def test_every_text_is_there(texts, seed):
         assert (form != "plain") == (len(text) >= SHORTEST_CHARS)
 
 
-def published(folder):
-    folder.mkdir()
-    publish_tokenizer(trained(), folder, exports=False)
-    return folder
-
-
 def test_a_shard_accounts_for_what_was_added(tmp_path, text_corpus):
     corpus = text_corpus({"code": TEXTS})
     params = EncodeParams(fim_rate={"code": 1.0}, fim_tokens=SPECIALS[1:], begin_of_document="<|endoftext|>")
-    out = tmp_path / "shard"
+    out, tok, (shard,) = tmp_path / "shard", tmp_path / "tokenizer", corpus.shard_values
     out.mkdir()
-    shard = corpus.shard_values[0]
-    outcome = ENCODE_SHARD.run(
-        params.for_source("code"), out=out, tokenizer=published(tmp_path / "tokenizer"), shard=shard
-    )
+    tok.mkdir()
+    publish_tokenizer(trained(), tok, exports=False)
+    outcome = ENCODE_SHARD.run(params.for_source("code"), out=out, tokenizer=tok, shard=shard)
     tokens = next(account for account in outcome.accounts if account.unit == "tokens")
     assert tokens.balanced
     assert dict(tokens.added) == {"end_of_document": 6, "begin_of_document": 6, "fill_in_the_middle": 15}

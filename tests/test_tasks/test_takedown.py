@@ -1,18 +1,16 @@
 """Takedowns: nothing of the documents is left, nothing else changes, and it all adds up."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, published
-from tests.test_tasks.traced_line import traced_line
+from tests.test_tasks.fabricated import made, numbered, packed_corpus, published
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
 from tokmill.tasks.embeddings.resize import read_json
 from tokmill.tasks.formats.mixture import Mixture
@@ -20,11 +18,9 @@ from tokmill.tasks.formats.packed.manifest import PackedFormat, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.packing.export import EXPORT_SHARD, ExportShardParams
-from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import FileDigests
-from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import read_names, take_down
-from tokmill.tasks.takedown.stage import TAKEDOWN
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
 FORMATS = list(get_args(PackedFormat))
@@ -38,10 +34,9 @@ DOCUMENTS = {
 def packed(tmp_path_factory):
     """Sequences in several shards, in every format; not to be changed."""
     folder = tmp_path_factory.mktemp("packed")
-    corpus = encoded_corpus(folder / "corpus", DOCUMENTS, end_id=7)
-    mixture = mix_corpus(corpus, folder, max_repetition=3, temperature=3.0)
-    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS}
-    return published(pack_mixture(corpus, mixture, folder, **options)[1], folder / "store")
+    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS, "end_id": 7}
+    mix = {"max_repetition": 3, "temperature": 3.0}
+    return published(packed_corpus(folder, DOCUMENTS, mix, **options)[2], folder / "store")
 
 
 def taken_down(packed, out, places):
@@ -74,6 +69,7 @@ PLACES = [
 
 @settings(max_examples=12)
 @given(places=st.sets(st.sampled_from(PLACES), min_size=1))
+@example(places=set(PLACES))
 def test_what_is_left_is_all_but_the_documents(packed, tmp_path_factory, places):
     out = tmp_path_factory.mktemp("takedown") / "out"
     outcome = taken_down(packed, out, places)
@@ -85,7 +81,7 @@ def test_what_is_left_is_all_but_the_documents(packed, tmp_path_factory, places)
         assert content(after, index) == expected
         tokens = [token for _, its in expected for token in its]
         assert after[index].input_ids.tolist() == tokens + [7] * (8 - len(tokens))
-        assert after[index].num_tokens == len(tokens)
+        assert after[index].num_tokens == len(tokens) == after[index].cu_seqlens[-1]
         num_taken += before[index].num_tokens - len(tokens)
         if expected == content(before, index):
             assert after[index].input_ids.tolist() == before[index].input_ids.tolist()
@@ -110,17 +106,6 @@ def test_an_artifact_of_one_format_alone(packed, tmp_path, kind):
         assert found[index].input_ids.tolist() == expected[index].input_ids.tolist()
 
 
-def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
-    taken_down(packed, tmp_path / "out", PLACES)
-    reader = PackedReader.open(tmp_path / "out")
-    for sequence in reader:
-        assert sequence.input_ids.tolist() == [7] * 8
-        assert sequence.cu_seqlens.tolist() == [0]
-        assert not sequence.loss_mask.any()
-    batches = list(PackedDataset(tmp_path / "out", fields=["loss_mask", "cu_seqlens"]))
-    assert sum(len(batch["sequence"]) for batch in batches) == len(reader)
-
-
 def test_shards_without_the_documents_are_the_same_files(packed, tmp_path):
     outcome = taken_down(packed, tmp_path / "out", [("b", 0, 1)])
     changed = {index // 3 for index in TakedownManifest.open(tmp_path / "out").changed_sequences}
@@ -135,11 +120,9 @@ def test_shards_without_the_documents_are_the_same_files(packed, tmp_path):
 
 def test_the_accounts_by_hand(tmp_path):
     """|aaaaa bb|bb cccc..|: the middle document goes, two of its four tokens from each sequence."""
-    corpus = encoded_corpus(tmp_path / "corpus", {"s": [numbered([5, 4, 4])]})
-    _, path = pack_mixture(corpus, mix_corpus(corpus, tmp_path), tmp_path, sequence_length=8)
-    order = [piece.document for index in range(2) for piece in PackedReader.open(path).provenance(index)]
-    middle = order[1]
     lengths = [5, 4, 4]
+    *_, path = packed_corpus(tmp_path, {"s": [numbered(lengths)]}, sequence_length=8)
+    middle = PackedReader.open(path).provenance(0)[1].document
     source = published(path, tmp_path / "store")
     outcome = taken_down(source, tmp_path / "out", [("s", 0, middle)])
     documents, tokens, whole = outcome.accounts
@@ -149,18 +132,6 @@ def test_the_accounts_by_hand(tmp_path):
     table = pq.read_table(tmp_path / "out" / "taken_down.parquet").to_pylist()
     assert sum(row["length"] for row in table) == lengths[middle]
     assert {row["ordinal"] for row in table} == {2 * middle}
-
-
-@pytest.fixture(scope="module")
-def line(tmp_path_factory):
-    return traced_line(tmp_path_factory.mktemp("line"))
-
-
-@pytest.fixture
-def copied(line, tmp_path):
-    """The line's origins in a store that a test may add to."""
-    shutil.copytree(line.store.root, tmp_path / "store")
-    return Origins.of(Store.open(tmp_path / "store"), line.packed)
 
 
 class TestThroughTheStore:
@@ -234,9 +205,8 @@ class TestRepacking:
         for name in ("web:second", "essays:essay.txt"):
             (traced,) = trace_document(after, name)
             assert traced.absent == "it was left out of the mixture when packed/line@v2 was packed again"
-        assert sum(
-            account.became["taken_down"] for account in taken.accounts if account.unit == "documents"
-        ) == len({piece[0] for piece in drawn_tokens(copied) if piece[0][:3] in gone})
+        numbers = [each.became["taken_down"] for each in taken.accounts if each.unit == "documents"]
+        assert sum(numbers) == sum(piece[0][:3] in gone for piece in drawn_tokens(copied))
 
     def test_asked_for_again_it_is_found(self, copied):
         first = take_down(copied, ["web:twin", "web:first"], repacked=True)
@@ -269,10 +239,8 @@ class TestRepacking:
             assert source.drawn_documents == mine.sum()
             assert source.drawn_tokens == plan.num_tokens[mine].sum()
             first = mine & (plan.epoch == 0)
-            assert (source.unique_documents, source.unique_tokens) == (
-                first.sum(),
-                plan.num_tokens[first].sum(),
-            )
+            assert source.unique_documents == first.sum()
+            assert source.unique_tokens == plan.num_tokens[first].sum()
             for position, given_tokens in zip(shares.positions, shares.given[:, index], strict=True):
                 before = mine & (ends - plan.num_tokens < position)
                 assert given_tokens == plan.num_tokens[before].sum()
@@ -298,12 +266,8 @@ def drawn_tokens(origins):
     )
 
 
-def digest(file):
-    return FileDigests(Path("unused")).digest(file)
-
-
 class TestLists:
-    @pytest.mark.parametrize("read", [read_names, read_json, digest])
+    @pytest.mark.parametrize("read", [read_names, read_json, FileDigests(Path("unused")).digest])
     def test_a_file_that_a_person_names_is_a_regular_one(self, tmp_path, read):
         os.mkfifo(tmp_path / "fifo")  # who reads it waits for ever
         for file in (tmp_path / "fifo", Path("/dev/zero")):

@@ -1,12 +1,11 @@
 """From packed tokens back to their lines, from documents to their tokens, and why there are none."""
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, SPECS, WEB, TracedLine, traced_line
+from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, SPECS, WEB, traced_line
 from tests.test_tasks.whole_line import Line
 from tokmill.tasks.core.errors import SourceError, StoreError, TracingError
 from tokmill.tasks.formats.mixture import Mixture
@@ -16,21 +15,14 @@ from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.record import read_record
-from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.request import listed
+from tokmill.tasks.takedown.stage import EXCLUDE, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document, trace_sequence
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory):
-    """Not to be changed."""
-    return traced_line(tmp_path_factory.mktemp("traced"))
-
-
-@pytest.fixture(scope="module")
-def origins(line):
-    return Origins.of(line.store, line.packed)
+def origins(traced):
+    return Origins.of(traced.store, traced.packed)
 
 
 def text_of(source, row):
@@ -61,9 +53,8 @@ def test_every_piece_leads_to_the_text_that_it_is_and_is_named_as_it_can_be_aske
     assert names["web:pages.jsonl:2"].id is None
     assert names["essays:essay.txt:0"].place == "essay.txt"
     for name, piece in names.items():
-        assert (piece.source, piece.shard, piece.ordinal) in [
-            found[:3] for found in find_documents(origins, [name])
-        ]
+        places = [found[:3] for found in find_documents(origins, [name])]
+        assert (piece.source, piece.shard, piece.ordinal) in places
 
 
 def test_with_boundary_tokens_and_rearranged_texts(tmp_path):
@@ -144,138 +135,123 @@ class TestDocument:
 
 
 class TestOrigins:
-    def test_files_that_are_gone(self, line, tmp_path):
-        shutil.copytree(line.texts, tmp_path / "texts")
+    def test_files_that_are_gone(self, traced, tmp_path):
+        shutil.copytree(traced.texts, tmp_path / "texts")
         moved = tmp_path / "moved"
-        shutil.copytree(line.texts / "web", moved)
-        line.texts.rename(line.texts.with_name("gone"))
+        shutil.copytree(traced.texts / "web", moved)
+        traced.texts.rename(traced.texts.with_name("gone"))
         try:
-            without = Origins.of(line.store, line.packed)
+            without = Origins.of(traced.store, traced.packed)
             pieces = [piece for _, piece in every_piece(without)]
             assert {piece.id for piece in pieces} == {None}
             assert "web:pages.jsonl:0" in {piece.name for piece in pieces}
             with pytest.raises(SourceError, match=r"pages\.jsonl"):
                 trace_document(without, "web:first")
-            there = Origins.of(line.store, line.packed, {"web": moved})
+            there = Origins.of(traced.store, traced.packed, {"web": moved})
             assert trace_document(there, "web:first")[0].row == 0
             pages = (moved / "pages.jsonl").read_text("utf-8")
             (moved / "pages.jsonl").write_text(pages.replace("rivers", "RIVERS"), "utf-8")
             with pytest.raises(SourceError, match="changed"):
                 trace_document(there, "web:first")
         finally:
-            line.texts.with_name("gone").rename(line.texts)
+            traced.texts.with_name("gone").rename(traced.texts)
 
-    def test_an_artifact_that_is_gone_is_named(self, line, tmp_path):
-        shutil.copytree(line.store.root, tmp_path / "store")
+    def test_an_artifact_that_is_gone_is_named(self, traced, tmp_path):
+        shutil.copytree(traced.store.root, tmp_path / "store")
         store = Store.open(tmp_path / "store")
-        shutil.rmtree(store.path(line.made["corpus"]))
-        origins = Origins.of(store, line.packed)
-        assert len(origins.reader) == len(PackedReader.open(line.store.path(line.packed)))
+        shutil.rmtree(store.path(traced.made["corpus"]))
+        origins = Origins.of(store, traced.packed)
+        assert len(origins.reader) == len(PackedReader.open(traced.store.path(traced.packed)))
         with pytest.raises(StoreError, match="goes back to corpus/line, which is not in the store any more"):
             trace_sequence(origins, 0)
 
 
-MIX_OPTIONS = {"weights": {"essays": 0, "notes": 1, "web": 9}, "total_tokens": 300}
-NOTE_NAMES = tuple(f"notes:notes.txt:{row}" for row in (0, 1, 3))
-WEB_NAMES = tuple(f"web:pages.jsonl:{row}" for row in (0, 1, 2, 3, 4, 7))
+WEIGHTS = {"essays": 0, "notes": 1, "web": 9}
+NAMES = {
+    *(f"notes:notes.txt:{row}" for row in (0, 1, 3)),
+    *(f"web:pages.jsonl:{row}" for row in (0, 1, 2, 3, 4, 7)),
+}
 
 
-@dataclass(frozen=True)
 class Packings:
-    """Packs mixtures of one encoding in one store."""
+    """Mixes and packs the traced encoding in a store of its own."""
 
-    traced: TracedLine
-    line: Line
+    def __init__(self, traced, root):
+        self.store = Store.open(shutil.copytree(traced.store.root, root))
+        self.line, self.origins = Line(self.store, traced.texts, SPECS), Origins.of(self.store, traced.packed)
+        self.make = self.line.make
+        encoded = traced.made["encoded"]
+        self.tokens = {"encoded": encoded, "shards": self.store.record(encoded).refs("shards")}
 
-    def tokens(self):
-        """The encoding, as the stages after it take it."""
-        encoded = self.traced.made["encoded"]
-        entries = [entry for entry in self.traced.store.record(encoded).inputs if entry.role == "shards"]
-        paths = [self.traced.store.layout.artifact(entry.kind, entry.fingerprint) for entry in entries]
-        shards = [read_record(path).ref for path in paths]
-        return {"encoded": encoded, "shards": shards}
+    def mixed(self, weights=WEIGHTS, total_tokens=300, **inputs):
+        params = MixParams(weights=weights, total_tokens=total_tokens)
+        return self.make(MIX, params, **self.tokens, **inputs)
 
     def packed(self, mixture, **options):
         """The origins of a packing of a mixture."""
         params = PackParams(**{"sequence_length": 32, "strategy": "greedy"} | options)
-        return Origins.of(self.traced.store, self.line.packed(params, mixture, self.tokens()))
+        return Origins.of(self.store, self.line.packed(params, mixture, self.tokens))
 
     def drawn(self, mixture):
-        """Source and row of every document in a mixture's plan."""
-        origins = Origins.of(self.traced.store, self.traced.packed)
-        found = Mixture.open(self.traced.store.path(mixture))
-        plan = found.plan()
-        rows = set()
+        """The names of the documents in a mixture's plan."""
+        found, origins = Mixture.open(self.store.path(mixture)), self.origins
+        plan, names = found.plan(), set()
         for index, shard, document in zip(plan.source, plan.shard, plan.document, strict=True):
             source = found.sources[index]
             ordinal = int(origins.encoded_shard(source, int(shard)).ordinals[document])
-            file, row = origins.corpus.lookup(source, int(shard), ordinal)
-            rows.add(f"{source}:{file}:{row}")
-        return rows
+            names.add(":".join(map(str, (source, *origins.corpus.lookup(source, int(shard), ordinal)))))
+        return names
+
+    def lost(self, mixture, **options):
+        """Why documents of a mixture have no piece in a packing, by name."""
+        found = absences(self.packed(mixture, **options))
+        return {name: why for name, why in found.items() if name in self.drawn(mixture)}
 
 
 @pytest.fixture(scope="module")
-def packings(tmp_path_factory):
-    """No essay is drawn, and few notes."""
-    traced = traced_line(tmp_path_factory.mktemp("absent"), mix=MIX_OPTIONS)
-    return Packings(traced, Line(traced.store, traced.texts, SPECS))
+def packings(traced, tmp_path_factory):
+    return Packings(traced, tmp_path_factory.mktemp("absent") / "store")
 
 
-def absences(origins, names=(*NOTE_NAMES, *WEB_NAMES)):
+def absences(origins, names=NAMES):
     """The documents without a piece, each with the reason."""
     traced = [(name, document) for name in names for document in trace_document(origins, name)]
     return {name: document.absent for name, document in traced if document.absent}
 
 
 def test_what_the_mixture_did_not_draw(packings):
-    mixture = packings.traced.made["mixture"]
-    found = absences(packings.packed(mixture))
-    assert set(found) == {*NOTE_NAMES, *WEB_NAMES} - packings.drawn(mixture)
-    assert any(name in NOTE_NAMES for name in found)
-    for name, why in found.items():
-        assert "mixture/line@v1 did not draw it" in why, name
+    mixture = packings.mixed()
     origins = packings.packed(mixture)
+    found = absences(origins)
+    assert found.keys() == NAMES - packings.drawn(mixture)
+    assert any(name.startswith("notes") for name in found)
+    assert all("did not draw it" in why for why in found.values())
     assert "no tokens of source 'essays'" in absences(origins, ["essays:essay.txt:0"])["essays:essay.txt:0"]
 
 
-def test_what_is_too_long_for_a_sequence(packings):
-    mixture = packings.traced.made["mixture"]
-    found = absences(packings.packed(mixture, long_documents="drop"))
-    dropped = {name: why for name, why in found.items() if name in packings.drawn(mixture)}
-    assert "web:pages.jsonl:1" in dropped
-    for why in dropped.values():
-        assert "pack.sequence_length=32" in why
-
-
-def test_what_is_in_the_last_sequence_alone(packings):
-    params = MixParams(weights={"essays": 0, "notes": 1, "web": 0})
-    mixture = packings.line.make(MIX, params, **packings.tokens())
-    length = Mixture.open(packings.traced.store.path(mixture)).manifest.num_tokens // 2 + 1
-    options = {"strategy": "concat", "last_sequence": "drop", "sequence_length": length}
-    found = absences(packings.packed(mixture, **options))
-    dropped = {name: why for name, why in found.items() if name in packings.drawn(mixture)}
-    assert dropped
-    for why in dropped.values():
-        assert "pack.last_sequence" in why
+def test_what_packing_left_out(packings):
+    too_long = packings.lost(packings.mixed(), long_documents="drop")
+    assert "web:pages.jsonl:1" in too_long
+    assert all("pack.sequence_length=32" in why for why in too_long.values())
+    mixture = packings.mixed({"essays": 0, "notes": 1, "web": 0}, None)
+    length = Mixture.open(packings.store.path(mixture)).manifest.num_tokens // 2 + 1
+    at_end = packings.lost(mixture, strategy="concat", last_sequence="drop", sequence_length=length)
+    assert at_end
+    assert all("pack.last_sequence" in why for why in at_end.values())
 
 
 def test_what_was_consumed_or_taken_down_before(packings):
-    store, line, tokens = packings.traced.store, packings.line, packings.tokens()
-    origins = Origins.of(store, packings.traced.packed)
-    taken = find_documents(origins, ["web:twin"])[0]
-    fields = {name: getattr(taken, name) for name in TakenDocument.model_fields}
-    documents = listed([TakenDocument(**fields)])
-    drawn = packings.traced.made["mixture"]
-    mixture = line.make(EXCLUDE, TakedownParams(), mixture=drawn, documents=documents, **tokens)
-    before = packings.drawn(mixture)
-    total = Mixture.open(store.path(mixture)).manifest.num_tokens
-    packed = packings.packed(mixture).packed.ref
-    consumed = ConsumeParams(consumed_tokens=total)
-    ledger = line.make(CONSUME, consumed, mixture=mixture, packed=packed, **tokens)
-    later = MixParams(weights={"essays": 0, "notes": 1, "web": 9}, total_tokens=total + 20)
-    rest = line.make(MIX, later, ledger=ledger, **tokens)
+    make, tokens = packings.make, packings.tokens
+    taken = find_documents(packings.origins, ["web:twin"])[0]
+    documents = listed([TakenDocument(**taken._asdict())])
+    without = {"mixture": packings.mixed(), "documents": documents}
+    mixture = make(EXCLUDE, TakedownParams(), **without, **tokens)
+    total = Mixture.open(packings.store.path(mixture)).manifest.num_tokens
+    read = {"mixture": mixture, "packed": packings.packed(mixture).packed.ref}
+    ledger = make(CONSUME, ConsumeParams(consumed_tokens=total), **read, **tokens)
+    rest = packings.mixed(total_tokens=total + 20, ledger=ledger)
     found = absences(packings.packed(rest))
     consumed = {name for name, why in found.items() if "consumed before" in why}
-    assert consumed == before - packings.drawn(rest)
+    assert consumed == packings.drawn(mixture) - packings.drawn(rest)
     assert consumed
     assert "taken down before" in found[f"web:{taken.file}:{taken.row}"]

@@ -1,6 +1,5 @@
 """train and adopt: published tokenizers load unchanged, and equal those trained directly from the texts."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.fingerprint import fingerprint_payload, plain
-from tokmill.tasks.train.adopt import AdoptParams, run
+from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.train.stage import run as train
@@ -32,18 +31,22 @@ DOCUMENTS = {
 SMALL = TrainParams(vocab_size=300)
 
 
-def counted(corpus, params, folder, balancing=None):
+def counted(corpus, params, work, balancing=None):
     """Count and balance into plain directories."""
     shards = []
     for index, value in enumerate(corpus.shard_values):
-        shards.append(folder / f"shard-{index}")
-        shards[-1].mkdir(parents=True)
+        shards.append(folder(work, f"shard-{index}"))
         count_shard(params, out=shards[-1], shard=value)
-    for name in ("counts", "balance"):
-        (folder / name).mkdir()
-    count(params, out=folder / "counts", corpus=corpus.path, shards=shards)
-    balance(balancing or BalanceParams(), out=folder / "balance", corpus=corpus.path)
-    return {"counts": folder / "counts", "balance": folder / "balance"}
+    count(params, out=folder(work, "counts"), corpus=corpus.path, shards=shards)
+    balance(balancing or BalanceParams(), out=folder(work, "balance"), corpus=corpus.path)
+    return {"counts": work / "counts", "balance": work / "balance"}
+
+
+def folder(*parts):
+    """A new folder."""
+    path = Path(*parts)
+    path.mkdir(parents=True)
+    return path
 
 
 @pytest.fixture
@@ -53,8 +56,7 @@ def trained(tmp_path, text_corpus):
     def make(params=SMALL, documents=DOCUMENTS, name="tokenizer", balancing=None):
         corpus = text_corpus(documents, name)
         inputs = counted(corpus, params.count_params(), tmp_path / name / "work", balancing)
-        out = tmp_path / name / "artifact"
-        out.mkdir()
+        out = folder(tmp_path, name, "artifact")
         return SimpleNamespace(path=out, outcome=train(params, out=out, **inputs))
 
     return make
@@ -100,12 +102,9 @@ def test_a_unigram_tokenizer_has_as_many_pieces_as_asked(trained):
 
 
 def test_the_revision_of_a_family_is_in_its_own_fingerprints_alone():
-    versions = {
-        family: fingerprint_payload(Request(TRAIN, "own", TrainParams(vocab_size=400, family=family), {}))[
-            "version"
-        ]
-        for family in FAMILIES
-    }
+    params = {family: TrainParams(vocab_size=400, family=family) for family in FAMILIES}
+    payloads = {name: fingerprint_payload(Request(TRAIN, "own", its, {})) for name, its in params.items()}
+    versions = {name: payload["version"] for name, payload in payloads.items()}
     assert versions["byte_bpe"] == TRAIN.version
     assert all(versions[name] == TRAIN.version + find_family(name).revision for name in FAMILIES)
     assert versions["unigram"] > TRAIN.version
@@ -212,40 +211,30 @@ def test_training_counts_every_source_for_its_share(trained, total):
     rule = RULE.model_copy(update={"total": total})
     metrics = trained(WIDER, documents=SPREAD, balancing=rule).outcome.metrics
     for source, share in RULE.weights.items():
-        assert metrics[f"share.{source}"] == pytest.approx(
-            share / 100, abs=0.01
-        )  # newlines are not pre-tokens
+        # newlines are not pre-tokens
+        assert metrics[f"share.{source}"] == pytest.approx(share / 100, abs=0.01)
 
 
 @pytest.mark.parametrize("export", ["huggingface", "gpt2", "tiktoken"])
-def test_every_export_encodes_alike(trained, export):
+def test_every_export_is_adopted_and_encodes_alike(tmp_path, trained, export):
     made = trained()
     original = open_tokenizer(made.path)
-    loaded = tokenizer.load(made.path / "exports" / export)
+    outcome = adopt(AdoptParams(), out=folder(tmp_path, "adopted"), file=made.path / "exports" / export)
+    loaded = open_tokenizer(tmp_path / "adopted")
+    assert (loaded.vocab, loaded.merges) == (original.vocab, original.merges)
+    assert outcome.metrics["vocab_size"] == 300
     for text in ("the кот, 99 <|endoftext|>", "", "猫\n\n  🐈"):
         assert loaded.encode(text, allowed_special="all") == original.encode(text, allowed_special="all")
     files = orjson.loads((made.path / "exports.json").read_bytes())[export]["files"]
     assert all((made.path / file).is_file() for file in files)
 
 
-def test_the_same_text_gives_the_same_files(trained):
-    one, two = trained(name="one").path, trained(name="two").path
-    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
-    assert files == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())
-    for file in files:
-        assert (one / file).read_bytes() == (two / file).read_bytes(), file
-
-
 def test_pretokens_are_first_seen_in_the_order_of_their_bytes(trained):
     params = SMALL.model_copy(update={"tie_break": "first_seen"})
     texts = [text for texts in DOCUMENTS.values() for text in texts]
     words = tokenizer.count_pretokens(texts, special_tokens=["<|endoftext|>"]).to_dict()
-    expected = tokenizer.train_from_counts(
-        dict(sorted(words.items())),
-        vocab_size=300,
-        special_tokens=["<|endoftext|>"],
-        tie_break="first_seen",
-    )
+    options = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "tie_break": "first_seen"}
+    expected = tokenizer.train_from_counts(dict(sorted(words.items())), **options)
     made = open_tokenizer(trained(params).path)
     backwards = {source: DOCUMENTS[source][::-1] for source in reversed(DOCUMENTS)}
     assert made == open_tokenizer(trained(params, backwards, "backwards").path) == expected
@@ -260,31 +249,17 @@ def test_a_tokenizer_that_fails_its_probes_is_not_opened(trained):
         open_tokenizer(path)
 
 
-@pytest.mark.parametrize("export", ["huggingface", "gpt2", "tiktoken"])
-def test_adopting_an_export_gives_the_tokenizer_back(tmp_path, trained, export):
-    made = trained()
-    out = tmp_path / "adopted"
-    out.mkdir()
-    outcome = adopt(AdoptParams(), out=out, file=made.path / "exports" / export)
-    assert open_tokenizer(out).vocab == open_tokenizer(made.path).vocab
-    assert open_tokenizer(out).merges == open_tokenizer(made.path).merges
-    assert outcome.metrics["vocab_size"] == 300
-
-
 def test_ranks_alone_need_a_pattern_and_take_special_tokens(tmp_path, trained):
     made = trained()
     ranks = tmp_path / "ranks.tiktoken"
     ranks.write_bytes(next((made.path / "exports" / "tiktoken").glob("*.tiktoken")).read_bytes())
-    out = tmp_path / "adopted"
-    out.mkdir()
+    out = folder(tmp_path, "adopted")
     with pytest.raises(FormatError, match="split_pattern"):
         adopt(AdoptParams(), out=out, file=ranks)
     adopt(AdoptParams(split_pattern="o200k", special_tokens={"<|endoftext|>": 299}), out=out, file=ranks)
-    trained_spec = open_tokenizer(made.path).spec()
-    assert (
-        trained_spec.pop("unicode") == open_tokenizer(out).splitter.unicode
-    )  # which ranks alone do not contain
-    assert open_tokenizer(out).spec() == trained_spec
+    spec, adopted = open_tokenizer(made.path).spec(), open_tokenizer(out)
+    assert spec.pop("unicode") == adopted.splitter.unicode  # which ranks alone do not contain
+    assert adopted.spec() == spec
 
 
 EXPORTS = {
@@ -299,23 +274,17 @@ EXPORTS = {
 def test_a_gguf_model_is_adopted(name: str, tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", small_file(name))
     (tmp_path / "vocab.txt").write_text("of another model\n")
-    (tmp_path / "out").mkdir()
-
-    outcome = run(AdoptParams(format="gguf"), out=tmp_path / "out", file=tmp_path)
-
+    outcome = adopt(AdoptParams(format="gguf"), out=folder(tmp_path, "out"), file=tmp_path)
     assert outcome.metrics["vocab_size"] == tokenizer.load(path).vocab_size
     assert open_tokenizer(tmp_path / "out").spec() == tokenizer.load(path).spec()
-    exports = json.loads((tmp_path / "out" / "exports.json").read_bytes())
-    assert {kind for kind, result in exports.items() if "files" in result} >= EXPORTS[name]
+    exports = exports_of(tmp_path / "out")
+    assert {kind for kind, how in exports.items() if how == "files"} >= EXPORTS[name]
     assert "gguf" not in exports
 
 
 def test_rwkvs_vocabulary_is_adopted(tmp_path: Path) -> None:
     like_rwkv().save(tmp_path / "in", "rwkv")
-    (tmp_path / "out").mkdir()
-
-    outcome = run(AdoptParams(format="rwkv"), out=tmp_path / "out", file=tmp_path / "in")
-
+    outcome = adopt(AdoptParams(format="rwkv"), out=folder(tmp_path, "out"), file=tmp_path / "in")
     assert outcome.metrics["exports"] == "rwkv"
     assert open_tokenizer(tmp_path / "out").spec() == like_rwkv().spec()
 

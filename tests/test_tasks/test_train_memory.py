@@ -1,8 +1,6 @@
-"""Training says what memory it needs, refuses what does not fit, and restarts from the counts."""
+"""Training says what memory it needs, and refuses what does not fit; what it reads is weighted and pruned."""
 
 import json
-import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,18 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.core.errors import MachineError
-from tokmill.tasks.formats.counts import (
-    Balance,
-    BalancedSource,
-    CountedSource,
-    Counts,
-    CountsManifest,
-    CountsStatistics,
-    write_counts,
-)
-from tokmill.tasks.store import Store
+from tokmill.tasks.formats import counts as files
+from tokmill.tasks.formats.counts import Balance, Counts, write_counts
 from tokmill.tasks.train.learning import learn
 from tokmill.tasks.train.memory import available_memory, fitting_size
 from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
@@ -61,11 +50,13 @@ def write_corpus(
     counted = []
     for source, words in sources.items():
         totals = write_counts(folder / f"{source}.parquet", PretokenCounts.from_dict(words))
-        statistics = CountsStatistics(num_documents=1, num_bytes=1, **totals._asdict())
-        counted.append(CountedSource(source=source, statistics=statistics))
-    CountsManifest(cut=params.cut, sources=counted).save(folder)
+        statistics = files.CountsStatistics(num_documents=1, num_bytes=1, **totals._asdict())
+        counted.append(files.CountedSource(source=source, statistics=statistics))
+    files.CountsManifest(cut=params.cut, sources=counted).save(folder)
     shares = {"num_documents": 1, "num_bytes": 1, "natural_share": 0.5, "share": 0.5, "capped": False}
-    given = [BalancedSource(source=name, factor=(factors or {}).get(name, 1), **shares) for name in sources]
+    given = [
+        files.BalancedSource(source=name, factor=(factors or {}).get(name, 1), **shares) for name in sources
+    ]
     rule = {"method": "temperature", "temperature": 1.0, "unit": "bytes", "max_repetition": None}
     Balance(**rule, total=2, resolution=resolution, sources=given).save(folder)
     return folder
@@ -153,56 +144,3 @@ def test_the_peak_is_about_what_was_said(tmp_path: Path, family: str) -> None:
     done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
     said, peak = json.loads(done.stdout)
     assert 0.6 < peak / said < 1.6
-
-
-PARAMS = LineParams(train=TrainParams(vocab_size=700))
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tokmill.tasks.core.context import progress_reported_to
-from tokmill.tasks.store import Store
-from tests.test_tasks.test_train_memory import PARAMS
-from tests.test_tasks.whole_line import Line
-
-def die(advance):
-    if advance.unit == "merges":
-        print(advance.done, advance.total, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-line = Line(Store.open(sys.argv[1]), Path(sys.argv[2]))
-with progress_reported_to(die):
-    line.tokenizer(PARAMS, *line.corpus())
-"""
-
-
-def made(store: Path, kind: str) -> dict[Path, int]:
-    """When each artifact of a kind was published."""
-    return {path: path.stat().st_mtime_ns for path in store.glob(f"{kind}/*/record.json")}
-
-
-@pytest.mark.slow
-def test_a_killed_training_restarts_from_the_counts(tmp_path: Path) -> None:
-    (tmp_path / "texts" / "en").mkdir(parents=True)
-    shuffler = random.Random(3)
-    texts = [" ".join("".join(shuffler.choices("abcdef", k=6)) for _ in range(50)) for _ in range(60)]
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    (tmp_path / "texts" / "en" / "all.jsonl").write_text(lines)
-    store = tmp_path / "store"
-
-    command = [sys.executable, "-c", KILLED, str(store), str(tmp_path / "texts")]
-    killed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    counted = made(store, "counts_shard") | made(store, "counts")
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done, total = map(int, killed.stdout.split())
-    assert 0 < done < total == 443
-    assert len(counted) == 2
-    assert not made(store, "tokenizer")
-
-    found = []
-    for place in (store, tmp_path / "undisturbed"):
-        line = Line(Store.open(place), tmp_path / "texts")
-        found.append(line.tokenizer(PARAMS, *line.corpus())["tokenizer"])
-    assert made(store, "counts_shard") | made(store, "counts") == counted
-    assert found[0] == found[1]
