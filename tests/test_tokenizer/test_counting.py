@@ -72,13 +72,6 @@ def test_where_slices_end_changes_no_count(size, monkeypatch):
         assert counter.counts().to_dict() == {k: times * n for k, n in sorted(Counter(strings).items())}
 
 
-def test_weights_are_counted():
-    data, offsets = buffers.pack_bytes([b"a", b"longer than fifteen bytes", b"a"])
-    counter = PretokenCounter()
-    counter.add(data, offsets[:-1], offsets[1:], np.array([2, 2**62, 5], np.uint64))
-    assert counter.counts().to_dict() == {b"a": 7, b"longer than fifteen bytes": 2**62}
-
-
 def test_taking_the_counts_gives_their_memory_back():
     strings = [number.to_bytes(20, "big") for number in range(5000)]
     data, offsets = buffers.pack_bytes(strings)
@@ -90,16 +83,6 @@ def test_taking_the_counts_gives_their_memory_back():
         found = counter.take(in_order=in_order)
         assert sorted(found.to_dict().items()) == [(string, 1) for string in strings]
         assert (len(counter), counter.num_bytes) == (0, empty)
-
-
-@pytest.mark.parametrize("num_threads", [2, 5])
-def test_threads_change_no_count(num_threads):
-    texts = [f"{number} of many, {'ab' * (number % 50)}<s> " * 60 for number in range(3000)]
-    data, offsets = buffers.pack(["", *texts, ""])
-    one = count_buffers(data, offsets, GPT2, ["<s>"])
-    many = count_buffers(data, offsets, GPT2, ["<s>"], num_threads=num_threads)
-    for name in ("data", "offsets", "counts"):
-        assert np.array_equal(getattr(one, name), getattr(many, name))
 
 
 @given(

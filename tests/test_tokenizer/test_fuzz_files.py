@@ -125,18 +125,7 @@ def with_other_bytes(dice: random.Random, content: bytes) -> bytes:
 
 FLOATS = [0.0, -0.0, 1e38, -1e30, 1e-45, float("nan"), float("inf"), float("-inf")]
 NUMBERS = [0, 1, 2, 3, 4, 5, 6, 127, 128, (1 << 31) - 1, 1 << 31, (1 << 64) - 1]
-BYTES = [
-    b"",
-    b"\xff",
-    b"a",
-    b"\xe2\x96\x81",
-    b"<0x41>",
-    b"<0xZZ>",
-    b"\0",
-    b"\xed\xa0\x80",
-    b"9" * 70_000,
-    b"<s>",
-]
+BYTES = [*b"|\xff|a|\xe2\x96\x81|<0x41>|<0xZZ>|\0|\xed\xa0\x80|<s>".split(b"|"), b"9" * 70_000]
 
 
 def with_other_fields(dice: random.Random, content: bytes, depth: int = 0) -> bytes:
@@ -218,6 +207,14 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
     return True
 
 
+def used(round_: str, folder: Path, **usage: Any) -> bool:
+    """Whether a file could be used; an error that is not ours says in which round."""
+    try:
+        return use(folder, usage)
+    except Exception as error:
+        raise AssertionError(f"{round_}: {type(error).__name__}: {error!s:.500}") from error
+
+
 FILES = {
     "word_bpe": ("tokmill", "huggingface", "gpt2"),
     "char_bpe": ("tokmill",),
@@ -263,10 +260,7 @@ def test_nothing_but_our_own_errors(small, name, family, tmp_path, monkeypatch, 
         for file, content in damaged(dice, files).items():
             (folder / file).write_bytes(content)
         began = time.process_time()
-        try:
-            num_used += use(folder, usage if dice.random() < 0.5 else {})
-        except Exception as error:
-            raise AssertionError(f"{name}: round {seed}: {type(error).__name__}: {error!s:.500}") from error
+        num_used += used(f"{name}: round {seed}", folder, **(usage if dice.random() < 0.5 else {}))
         assert time.process_time() - began < MOST_SECONDS, seed
         assert all(len(message) < MOST_CHARS for message in messages), seed
         messages.clear()

@@ -1,6 +1,5 @@
 """SentencePiece's models: read, encoded, decoded and written as sentencepiece itself does, and its rules."""
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_sentencepiece, listed, trained_by_sentencepiece
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, listed, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, attestation
 from tokmill.tokenizer.components.charsmap import compile_rules
@@ -140,25 +139,6 @@ def test_the_tokens_around_texts_are_those_of_llama_or_of_the_settings_beside_it
         ours.with_template("</s> $A").save(tmp_path, "sentencepiece")
 
 
-def test_bytes_stand_in_for_unknown_characters():
-    tok = like_sentencepiece()
-    ids = tok.encode("\u1234")
-    assert tok.decode(ids) == "\u1234"
-    assert {tok.definition.model.kinds()[token] for token in ids[-3:]} == {"byte"}
-    letter = tok.vocab[b"e"]
-    assert tok.definition.model.kinds()[letter] == "character"
-    assert tok.token_bytes(ids[-3]) == "\u1234".encode()[:1]
-
-
-@pytest.mark.shared_data
-def test_a_published_model_gives_the_ids_of_sentencepiece(shared_data):
-    file = shared_data / "vocabs" / "seqio_sp.model"
-    theirs, ours = sentencepiece.SentencePieceProcessor(model_file=str(file)), tokenizer.load(file)
-    for path in sorted((shared_data / "ntrex").iterdir()):
-        lines = path.read_text("utf-8").splitlines()[:150]
-        assert ours.encode_batch(lines, as_text=True).to_lists() == theirs.encode(lines), path.name
-
-
 def pieces(*more: Piece) -> list[Piece]:
     return [Piece("<unk>", 0.0, PieceKind.UNKNOWN), Piece("▁", -1.0), Piece("a", -2.0), *more]
 
@@ -220,17 +200,6 @@ def test_a_model_is_known_by_its_first_piece_and_text_is_none(tmp_path):
     spread = tmp_path / "tokenizer.json"
     spread.write_text("\n{\n" + compact[1:])  # as a field of 123 bytes with one of 34 would begin
     assert tokenizer.load(spread).family == "byte_bpe"
-
-
-@pytest.mark.slow
-def test_a_file_that_is_cut_off_is_refused_or_lacks_pieces(tmp_path):
-    content, file = trained_by_sentencepiece(vocab_size=90), tmp_path / "tokenizer.model"
-    sizes = []
-    for size in [*range(0, len(content), 97), len(content)]:
-        file.write_bytes(content[:size])
-        with contextlib.suppress(TokenizerError):
-            sizes.append(tokenizer.load(file).vocab_size)
-    assert max(sizes[:-1]) < sizes[-1]
 
 
 def test_rules_that_point_outside_their_table_are_followed_nowhere(tmp_path):

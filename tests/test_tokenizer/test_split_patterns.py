@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS, ntrex
+from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import TokenizerError
 from tokmill.tokenizer.core.errors import PatternError
@@ -96,10 +96,6 @@ def test_equals_isolated_splits_of_tokenizers(name, digits):
     assert compile_pattern(name, digits).split_text(text) == expected
 
 
-def test_what_nothing_matches_is_kept_in_one_stretch():
-    assert compile_pattern(r"\p{L}+").split_text("--ab, c12") == ["--", "ab", ", ", "c", "12"]
-
-
 def test_no_match_looks_over_the_edge_of_a_document():
     data = np.frombuffer(b"ab  cd'll", np.uint8)
     found = compile_pattern("gpt2").split(data, np.array([0, 1, 3, 3, 4, 7, 9], np.int64))
@@ -152,21 +148,6 @@ numbers = st.lists(
 ).map("".join)
 
 
-@pytest.mark.parametrize(
-    ("text", "cut"),
-    [
-        ("1234567", ["1", "234", "567"]),
-        ("12 123 1234", ["12", " ", "123", " ", "1", "234"]),
-        ("1,234.5678x", ["1", ",", "234", ".", "5", "678", "x"]),
-        ("a٣٤٥٦", ["a", "٣", "٤٥٦"]),
-    ],
-)
-def test_digits_from_the_right_by_hand(text, cut):
-    splitter = compile_pattern("gpt2", FROM_RIGHT)
-    assert splitter.engine == "automaton"
-    assert splitter.split_text(text) == cut
-
-
 def by_regex(chain: tuple[str, ...], text: str) -> list[str]:
     pieces = [text]
     for expression in chain:
@@ -192,14 +173,6 @@ def test_groups_of_any_size_and_characters_equal_regex(one, size):
     splitter = compile_pattern(expression)
     assert splitter.engine == "automaton"
     assert splitter.split_text(text) == isolate(compile_regex(expression), text)
-
-
-@pytest.mark.shared_data
-def test_real_text_is_cut_as_tokenizers_cuts_it(shared_data):
-    step = tokenizers.pre_tokenizers.Split(tokenizers.Regex(from_right(r"\p{N}", 3)), "isolated")
-    splitter = compile_pattern(from_right(r"\p{N}", 3))
-    for text in list(ntrex(shared_data).values())[::3]:
-        assert splitter.split_text(text) == [piece for piece, _ in step.pre_tokenize_str(text)]
 
 
 @pytest.mark.parametrize(

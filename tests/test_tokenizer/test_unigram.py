@@ -16,7 +16,6 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS, any_text
 from tokmill import tokenizer
 from tokmill.tokenizer import (
     Tokenizer,
-    TokenizerError,
 )
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -165,13 +164,6 @@ def test_bytes_for_unknown_characters_are_in_a_tokenizer_json(tmp_path):
     again = tokenizer.load(file)
     assert again.definition.tokens == tok.definition.tokens
     assert again.encode("日本 fox") == tok.encode("日本 fox")
-
-
-def test_bytes_need_a_pattern_that_cuts_their_names(tmp_path):
-    how = {"family": "unigram", "vocab_size": 400, "byte_fallback": True, "allow_smaller": True}
-    tok = tokenizer.train(["the quick brown fox"] * 3, split_pattern=r"\s+|[^\s]+", **how)
-    with pytest.raises(TokenizerError, match="leaves <0x41> whole"):
-        tok.save(tmp_path, "huggingface")
 
 
 def test_tokenizers_reads_trained_scores_as_they_are(tmp_path):

@@ -230,18 +230,6 @@ def test_words_of_any_length(length, segmentation, end_of_word):
     assert batch[0].shape[0] < length // 3 + 5
 
 
-@given(text=st.text(LETTERS + "x \n", max_size=40))
-@pytest.mark.parametrize("end_of_word", ["attached", "apart"])
-def test_tokens_are_located_in_the_text(end_of_word, text):
-    tok = made([(b"a", "é".encode())], end_of_word=end_of_word)
-    ids, spans = tok.encode_with_offsets(text)
-    assert ids == tok.encode(text)
-    for i, (start, end) in zip(ids, spans, strict=True):
-        stem = tok.token_bytes(i).removesuffix(b"</w>").decode()
-        assert text[start:end] == stem or i == 0
-    assert sum(end - start for start, end in spans) == len("".join(text.split()))
-
-
 def test_the_text_of_the_mark_is_no_mark():
     counts = {b"x</w>y": 50, b"x": 3}
     how = {"family": "word_bpe", "split_pattern": WORDS, "max_token_bytes": 90}
