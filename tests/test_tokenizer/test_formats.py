@@ -275,17 +275,6 @@ def test_ids_without_a_token_are_filled_with_what_no_text_becomes(tmp_path):
     assert tokenizer.load(file).vocab == tok.vocab
 
 
-@pytest.mark.parametrize("number", [999_999_999, 10**18, 10**4000])
-def test_a_special_token_that_is_named_like_a_reserved_one(small, tmp_path, number):
-    name = f"<|reserved_{number}|>"
-    file, _ = small.save(tmp_path, "huggingface")
-    added = [{"id": 400, "content": name, "special": True}]
-    files.write_json(file, json.loads(file.read_bytes()) | {"added_tokens": added})
-    tok = tokenizer.load(file)
-    assert tok.definition.num_reserved == 0
-    assert tok.encode(f"a{name}", allowed_special="all")[1:] == [400]
-
-
 @pytest.mark.parametrize("name", ["tokenizer.model", "ranks.txt", "ranks", "own.tiktoken"])
 def test_ranks_are_known_by_their_first_line(tmp_path, name):
     (tmp_path / name).write_bytes(ranks((b"ab", 256)))

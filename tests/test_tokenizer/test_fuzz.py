@@ -4,26 +4,21 @@
 test. Every round has a seed of its own, which a failure names: `TOKMILL_FUZZ_SEED=…` begins with that round.
 """
 
-import dataclasses
 import random
 from collections.abc import Callable
 
 import pytest
-import tiktoken
 
+from tests.test_tokenizer.conftest import by_regex
 from tests.test_tokenizer.test_fuzz_files import rounds
 from tokmill import tokenizer
-from tokmill.tokenizer import Tokenizer, encoding
+from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.byte_bpe import model as byte_model
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.byte_bpe.ranks import definition_of
 from tokmill.tokenizer.components import specials
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.kernels.cache import BLOCK
-from tokmill.tokenizer.pipeline import encoder
 from tokmill.tokenizer.reference import byte_bpe as reference
-from tokmill.tokenizer.splitting import fallback
-from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 ALPHABETS = [
     "ab",
@@ -103,11 +98,7 @@ def ranked(dice: random.Random, pattern: str) -> tuple[Tokenizer, Callable[[byte
 
 def expected_ids(tok: Tokenizer, slowly: Callable[[bytes], list[int]], document: bytes) -> list[int]:
     """Split with the `regex` package, and encode each pre-token the slow way."""
-    pieces = [document.decode("utf-8", "surrogateescape")] if document else []
-    for expression in tok.splitter.chain:
-        compiled = fallback.compile_regex(expression)
-        pieces = [part for piece in pieces for part in fallback.isolate(compiled, piece)]
-    return [i for piece in pieces for i in slowly(piece.encode("utf-8", "surrogateescape"))]
+    return [i for piece in by_regex(tok.splitter.chain, document) for i in slowly(piece)]
 
 
 @pytest.mark.slow
@@ -125,59 +116,3 @@ def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [tok.decode_bytes(ids) for ids in batch] == documents, seed
         streamed = "".join(tok.decode_stream(batch.ids.tolist(), "surrogateescape"))
         assert streamed == data.tobytes().decode("utf-8", "surrogateescape"), seed
-
-
-def long_document(dice: random.Random, alphabet: str) -> str:
-    """Up to some hundred KB, with pre-tokens that are longer than scratch, blocks of short ones between."""
-    sizes = [int(2 ** dice.uniform(6, 16)) for _ in range(dice.randrange(1, 7))]
-    edges = [encoder.USUAL_BYTES + dice.randrange(-2, 3), 2 * encoder.USUAL_BYTES + dice.randrange(-2, 5)]
-    sizes += dice.choices([*edges, specials.CHUNK_BYTES + dice.randrange(-2, 3)], k=dice.randrange(4))
-    order = dice.choice(["growing", "shrinking", "any"])
-    sizes = dice.sample(sizes, len(sizes)) if order == "any" else sorted(sizes, reverse=order == "shrinking")
-    parts = []
-    for size in sizes:
-        parts.append("".join(dice.choices(alphabet, k=dice.choice([1, 3, 40]))) * size)
-        parts[-1] = parts[-1].encode()[: min(size, 1 << 17)].decode("utf-8", "ignore")
-        parts += [dice.choice([" a", "  1", ".\n", " é"])] * dice.choice(
-            [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 900]
-        )
-    return dice.choice([" ", "\n", " x "]).join(parts)
-
-
-def of_tiktoken(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
-    """What tiktoken gives for documents, with the same tokens in the same order of merging."""
-    made = [left + right for left, right in tok.merges]
-    ranks = {token: rank for rank, token in enumerate([bytes([byte]) for byte in range(256)] + made)}
-    other = tiktoken.Encoding("fuzz", pat_str=tok.splitter.chain[0], mergeable_ranks=ranks, special_tokens={})
-    tokens = {rank: tok.vocab[token] for token, rank in ranks.items()}
-    return [[tokens[i] for i in other.encode_ordinary(document)] for document in documents]
-
-
-def one_by_one(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
-    """What pre-tokens give that are encoded one at a time, each with scratch of its own."""
-    alone = Tokenizer(dataclasses.replace(tok.definition, pre_tokenizer=PreTokenizer(r"[\s\S]+")))
-    cut = [tok.splitter.split_text(document) for document in documents]
-    every = {piece for pieces in cut for piece in pieces}
-    ids = {piece: alone.encode_batch([piece]).ids.tolist() for piece in every}
-    return [[i for piece in pieces for i in ids[piece]] for pieces in cut]
-
-
-@pytest.mark.slow
-def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in rounds():
-        dice = random.Random(seed)
-        monkeypatch.setattr(encoder, "USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
-        monkeypatch.setattr(encoder, "KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
-        monkeypatch.setattr(encoder, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
-        monkeypatch.setattr(encoder, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
-        monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
-        monkeypatch.setattr(encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
-        make, expected = dice.choice([(trained, of_tiktoken), (shuffled, one_by_one)])
-        tok, _ = make(dice, dice.choice(["gpt2", "cl100k", "o200k"]))
-        documents = [long_document(dice, dice.choice(ALPHABETS)) for _ in range(dice.randrange(1, 4))]
-        documents += dice.choices(["", " a b", *documents], k=2)
-        ids = expected(tok, documents)
-        fresh = Tokenizer(tok.definition)
-        assert fresh.encode_batch(documents).to_lists() == ids, seed
-        assert fresh.encode_batch(documents, num_threads=2).to_lists() == ids, seed
-        assert [fresh.count_tokens(document) for document in documents] == list(map(len, ids)), seed

@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
@@ -15,11 +14,7 @@ from tokmill.tokenizer import (
     TokenizerError,
     attestation,
 )
-from tokmill.tokenizer.closed_vocabulary.family import closed_family
-from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.encoder import Accounting
-from tokmill.tokenizer.splitting import Pretokens
 
 LENGTHS = [1, 1, 2, 3, 0]
 LAW = Accounting(np.cumsum([0, *LENGTHS]))
@@ -130,24 +125,6 @@ def test_what_breaks_the_law_of_unknown_text_is_found(ids, ends, unknown, segmen
 
 def attested(tok: Tokenizer) -> dict:
     return json.loads(json.dumps(attestation.make(tok)))
-
-
-def bytes_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
-    """Cut pre-tokens, which lie side by side, into bytes."""
-    del data  # its bytes do not matter
-    starts = np.concatenate([np.arange(0), *map(np.arange, pretokens.starts, pretokens.ends)])
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(pretokens.ends - pretokens.starts)])
-    return Pretokens(starts, starts + 1, ends[pretokens.offsets])
-
-
-def test_a_model_may_know_one_byte_of_a_character_and_not_the_next():
-    family = closed_family("bytes", "Bytes", "byte", bytes_of)
-    vocabulary = Vocabulary.build({1: b"\xc3", 2: b"a"}, {"[UNK]": 0}, 0)
-    model = family.from_spec(vocabulary, {"unknown_token": "[UNK]"})
-    tok = Tokenizer(Definition.compose(model, split_pattern="gpt2"))
-
-    assert tok.decode_bytes(tok.encode("äa")) == b"\xc3[UNK]a"
-    attestation.check(tok, attested(tok))
 
 
 def test_only_tables_that_the_ids_depend_on_are_named():

@@ -55,13 +55,6 @@ def test_what_would_take_the_automaton_long_is_left_to_regex(pattern):
     assert compile_pattern(pattern).engine == "regex"
 
 
-def test_long_literals_are_compiled_without_looking_for_states_that_are_alike_for_ever():
-    literal = "".join(chr(0x4E00 + i % 50) for i in range(300))
-    splitter = compile_pattern(f"{literal}|.")
-    assert splitter.engine == "automaton"
-    assert splitter.split_text(f"ab{literal}c{literal[:-1]}") == ["a", "b", literal, "c", *literal[:-1]]
-
-
 def test_an_expression_that_backtracks_without_end_is_stopped(monkeypatch):
     splitter = compile_pattern("(?:a|a)+$|.")
     assert splitter.engine == "regex"

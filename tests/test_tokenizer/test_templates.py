@@ -181,10 +181,3 @@ def test_templates_are_spelled(single, pair, spelled):
 def test_templates_that_cannot_be_are_refused(single, pair, says):
     with pytest.raises(VocabularyError, match=says):
         tokenizer.train(TRAINING_TEXTS, vocab_size=300, template=single, pair_template=pair)
-
-
-def test_a_template_keeps_its_token_through_a_new_name(plain):
-    tok = plain.with_template("[CLS] $A").rename({"[CLS]": "<begin>"})
-    assert tok.definition.post_processor == Template.parse("<begin> $A")
-    assert tok.encode("x", add_special_tokens=True)[0] == plain.special_tokens["[CLS]"]
-    assert tok.with_template(None) == plain.rename({"[CLS]": "<begin>"})
