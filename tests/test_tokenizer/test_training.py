@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TokenizerError, TrainingError
 from tokmill.tokenizer.core import buffers, stopping
-from tokmill.tokenizer.counting import FirstSeenCounter, count_texts_in_order
+from tokmill.tokenizer.counting import FirstSeenCounter, count_texts
 from tokmill.tokenizer.merging import layout, trainer
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.merging.trainer import BpeTrainer
@@ -284,7 +284,7 @@ def test_threads_change_no_training_in_order(num_threads):
     options = {"vocab_size": 600, "tie_break": "first_seen"}
     assert tokenizer.train(texts, num_threads=num_threads, **options) == tokenizer.train(texts, **options)
     words = dict.fromkeys(" ".join(texts[:3]).split())
-    counter = count_texts_in_order(texts, compile_pattern(r"\S+|\s+"), num_threads=num_threads)
+    counter = count_texts(texts, compile_pattern(r"\S+|\s+"), num_threads=num_threads, in_order=True)
     counted = [word.decode() for word in counter.take(in_order=False).to_dict() if word.strip()]
     assert counted[: len(words)] == list(words)
 
