@@ -85,6 +85,16 @@ def test_taking_the_counts_gives_their_memory_back():
         assert (len(counter), counter.num_bytes) == (0, empty)
 
 
+@pytest.mark.parametrize("num_threads", [2, 5])
+def test_threads_change_no_count(num_threads):
+    texts = [f"{number} of many, {'ab' * (number % 50)}<s> " * 60 for number in range(3000)]
+    data, offsets = buffers.pack(["", *texts, ""])
+    one = count_buffers(data, offsets, GPT2, ["<s>"])
+    many = count_buffers(data, offsets, GPT2, ["<s>"], num_threads=num_threads)
+    for name in ("data", "offsets", "counts"):
+        assert np.array_equal(getattr(one, name), getattr(many, name))
+
+
 @given(
     st.lists(st.text(alphabet="\x00\x01a", max_size=40).map(str.encode), min_size=13, max_size=300),
     st.integers(0, 30),

@@ -24,7 +24,7 @@ from tokmill.tokenizer.core.text import BYTE_ORDER, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
-ROLES = {"eos": "<|end|>", "pad": "<|reserved_1|>", "turn_start": None}
+ROLES = {"eos": "<|end|>", "pad": "<|reserved_1|>", "fim_prefix": "<|tool|>", "turn_start": None}
 CHATS = {"default": "{% for m in messages %}<|end|>{{ m.content }}\n{% endfor %}ä", "tool_use": "tools"}
 HOW: dict[str, dict[str, Any]] = {
     "gpt2": {"normalizer": "nfkc+lowercase", "digits": "single", "template": "<|end|> $A"},

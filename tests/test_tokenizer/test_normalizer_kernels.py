@@ -21,6 +21,7 @@ CHAINS = [
     "lowercase",
     "strip_nonspacing",
     "nfd+strip_accents+lowercase",
+    "nfc+nfkd",
     'replace(" ","▁")+lowercase+nfc',
     'replace("a","||y")+lowercase',
 ]

@@ -1,6 +1,7 @@
 """BPE over words against its slow model, subword-nmt and Hugging Face's tokenizers, law by law."""
 
 import io
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -251,3 +252,14 @@ def test_what_files_cannot_hold_is_refused(tmp_path):
             tok.save(tmp_path, "huggingface")
         tok.save(tmp_path, "gpt2")
         assert tokenizer.load(tmp_path) == tok
+
+
+def test_a_step_that_makes_one_space_of_white_space_is_left_out(tmp_path):
+    how = {"split_pattern": "clip", "letters": "bytes", "vocab_size": 600, "normalizer": "nfc+lowercase"}
+    tok = tokenizer.train(TRAINING_TEXTS, family="word_bpe", **how)
+    file = tok.save(tmp_path, "huggingface")[0]
+    content = json.loads(file.read_bytes())
+    spaces = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}  # as CLIP's files have it
+    content["normalizer"]["normalizers"].insert(1, spaces)
+    file.write_text(json.dumps(content))
+    assert tokenizer.load(file).definition.normalizer == tok.definition.normalizer
