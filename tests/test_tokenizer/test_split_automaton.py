@@ -136,6 +136,7 @@ def test_any_bytes_are_cut_as_surrogateescape_reads_them(pattern, parts):
         (r"\s++$|\s", "a \n", ["a", " \n"]),
         (r"x+\z|x", "axx", ["a", "xx"]),
         (r"[\p{L}&&[^\p{Han}]]+", "ab中c", ["ab", "中", "c"]),
+        ("[^]a]+", "b]cba", ["b", "]", "cb", "a"]),
     ],
 )
 def test_golden(pattern, text, expected):
