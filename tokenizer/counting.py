@@ -181,12 +181,8 @@ def count_buffers(
     num_threads: int = 1,
 ) -> PretokenCounts:
     """Count the pre-tokens of documents."""
-    text, cuts = buffers.checked(data, offsets)
-
-    def count(counter: PretokenCounter, part: Buffers) -> None:
-        counter.add_documents(*part, splitter, specials, normalizer)
-
-    return count_parts(_parts(text, cuts), count, num_threads).take()
+    parts = _parts(*buffers.checked(data, offsets))
+    return _count(parts, splitter, specials, normalizer, num_threads=num_threads).take()
 
 
 def _parts(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Iterator[Buffers]:
@@ -204,56 +200,56 @@ def count_texts(
     normalizer: str | TextNormalizer | None = None,
     *,
     num_threads: int = 1,
+    in_order: bool = False,
 ) -> PretokenCounter:
-    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`."""
-    return count_parts(parts_of(texts), counted_as(splitter, specials, normalizer), num_threads)
+    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`.
 
-
-def counted_as(
-    splitter: Cuts, specials: Sequence[str], normalizer: str | TextNormalizer | None
-) -> Callable[[PretokenCounter, Buffers], None]:
-    """Return what adds the pre-tokens of a part of the texts to a counter."""
-
-    def count(counter: PretokenCounter, batch: Buffers) -> None:
-        counter.add_documents(*batch, splitter, specials, normalizer)
-
-    return count
-
-
-def parts_of(texts: Texts) -> Iterator[Buffers]:
-    """Divide texts into parts of about the same size, in order, which are read as they are needed."""
+    With `in_order` the counter is a `FirstSeenCounter`.
+    """
     buffers.check_many(texts)
-    return _parts(*buffers.pack(texts)) if is_arrow(texts) else _batches(cast(Iterable[Text], texts))
+    parts = _parts(*buffers.pack(texts)) if is_arrow(texts) else _batches(cast(Iterable[Text], texts))
+    return _count(parts, splitter, specials, normalizer, num_threads=num_threads, in_order=in_order)
 
 
-def count_parts(
-    parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
+def _count(
+    parts: Iterable[Buffers],
+    splitter: Cuts,
+    specials: Sequence[str],
+    normalizer: str | TextNormalizer | None,
+    *,
+    num_threads: int,
+    in_order: bool = False,
 ) -> PretokenCounter:
-    """Count parts by threads as they come, each with its own counter, and add the counts up."""
+    """Count parts by threads as they come, each with a counter of its own, and add the counts up.
+
+    In order, the counts of each part are added as soon as those before it are.
+    """
     if num_threads < 1:
         raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
-    counters = [PretokenCounter() for _ in range(num_threads)]
+    kind = FirstSeenCounter if in_order else PretokenCounter
+    counters = [kind() for _ in range(num_threads)]
+    total = kind() if in_order and num_threads > 1 else counters[0]
+    if num_threads == 1:
+        for part in parts:
+            total.add_documents(*part, splitter, specials, normalizer)
+        return total
     idle: queue.SimpleQueue[PretokenCounter] = queue.SimpleQueue()
     for counter in counters:
         idle.put(counter)
 
-    def work(part: Part) -> None:
+    def work(part: Buffers) -> PretokenCounts | None:
         counter = idle.get()
         try:
-            count(counter, part)
+            counter.add_documents(*part, splitter, specials, normalizer)
+            return counter.take(in_order=False) if in_order else None
         finally:
             idle.put(counter)
 
-    if num_threads == 1:
-        for part in parts:
-            work(part)
-        return counters[0]
-    for _ in in_threads(work, parts, num_threads):
-        pass
-    for counter in counters[1:]:
-        found = counter.take(in_order=False)
-        counters[0].add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
-    return counters[0]
+    rest = (counter.take(in_order=False) for counter in counters if counter is not total)
+    for found in itertools.chain(in_threads(work, parts, num_threads), rest):
+        if found is not None:
+            total.add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
+    return total
 
 
 def in_threads(work: Callable[[Part], Result], parts: Iterable[Part], num_threads: int) -> Iterator[Result]:
@@ -325,40 +321,6 @@ def _gathered(
     offsets = np.empty(chosen.shape[0] + 1, np.int64)
     gather_strings(data, bounds.ravel(), np.arange(0, bounds.size, 2), out, offsets)
     return out, offsets
-
-
-def count_texts_in_order(
-    texts: Texts,
-    splitter: Cuts,
-    specials: Sequence[str] = (),
-    normalizer: str | TextNormalizer | None = None,
-    *,
-    num_threads: int = 1,
-) -> FirstSeenCounter:
-    """Count the pre-tokens of texts, and remember the order in which they first occur."""
-    return count_parts_in_order(parts_of(texts), counted_as(splitter, specials, normalizer), num_threads)
-
-
-def count_parts_in_order(
-    parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
-) -> FirstSeenCounter:
-    """Count parts by threads, each part by itself, and add the counts up in the order of the parts."""
-    if num_threads < 1:
-        raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
-    total = FirstSeenCounter()
-    if num_threads == 1:
-        for part in parts:
-            count(total, part)
-        return total
-
-    def counted(part: Part) -> PretokenCounts:
-        counter = FirstSeenCounter()
-        count(counter, part)
-        return counter.take(in_order=False)
-
-    for found in in_threads(counted, parts, num_threads):
-        total.add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
-    return total
 
 
 def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:

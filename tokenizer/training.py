@@ -12,7 +12,7 @@ from typing import Unpack
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.counting import PretokenCounter, count_texts, count_texts_in_order
+from tokmill.tokenizer.counting import PretokenCounter, count_texts
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
 from tokmill.tokenizer.tokenizer import Tokenizer
@@ -70,8 +70,8 @@ def _counter(
     texts: Texts, plan: TrainingPlan, num_threads: int, *, first_seen: bool = False
 ) -> PretokenCounter:
     splitter, normalizer = plan.reading()
-    count = count_texts_in_order if first_seen else count_texts
-    return count(texts, splitter, plan.special_tokens, normalizer, num_threads=num_threads)
+    how = splitter, plan.special_tokens, normalizer
+    return count_texts(texts, *how, num_threads=num_threads, in_order=first_seen)
 
 
 def train_from_counts(

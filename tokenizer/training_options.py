@@ -1,7 +1,7 @@
 """The options of a training, except the size of the vocabulary."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypedDict
 
 from tokmill.tokenizer.components.normalizers import steps_of
@@ -134,16 +134,10 @@ class TrainingPlan(ModelOptions):
 
     def sentences(self) -> SentenceText:
         """Return how text is read for training on whole sentences."""
-        return SentenceText(
-            normalizer=self.normalizer,
-            add_dummy_prefix=self.add_dummy_prefix,
-            remove_extra_whitespaces=self.remove_extra_whitespaces,
-            split_by_whitespace=self.split_by_whitespace,
-            allow_whitespace_only_pieces=self.allow_whitespace_only_pieces,
-            treat_whitespace_as_suffix=self.treat_whitespace_as_suffix,
-            user_defined_symbols=tuple(self.user_defined_symbols),
-            normalization_rules=tuple(sorted(self.normalization_rules.items())),
-        )
+        given = {option.name: getattr(self, option.name) for option in fields(SentenceText)}
+        given["user_defined_symbols"] = tuple(self.user_defined_symbols)
+        given["normalization_rules"] = tuple(sorted(self.normalization_rules.items()))
+        return SentenceText(**given)
 
     def reading(self) -> tuple[Cuts, str | TextNormalizer | None]:
         """Return what cuts text into pre-tokens, and the normalizer before it."""

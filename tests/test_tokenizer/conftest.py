@@ -20,6 +20,7 @@ from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import WRITERS
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting import fallback
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 BERT = "bert_clean+cjk_spaces+strip_nonspacing+lowercase"
@@ -118,6 +119,15 @@ def edited(value: Any, changes: dict[str, Any]) -> Any:
         else:
             inner[int(last) if isinstance(inner, list) else last] = new
     return value
+
+
+def by_regex(chain: Iterable[str], document: bytes) -> list[bytes]:
+    """The pre-tokens of a document, by the `regex` package."""
+    pieces = [document.decode("utf-8", "surrogateescape")] if document else []
+    for expression in chain:
+        compiled = fallback.compile_regex(expression)
+        pieces = [part for piece in pieces for part in fallback.isolate(compiled, piece)]
+    return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
 
 
 def by_kernel(tok: Tokenizer, text: str, **how: object) -> list[int]:

@@ -1,7 +1,7 @@
 """Writes small GGUF files: the header, metadata as llama.cpp's converter has them, and no tensors."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tokmill.tokenizer.core.text import to_text
 from tokmill.tokenizer.formats.model_file import read_model
 
 _TYPES = {"u1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "f4": 6, "u8": 10, "i8": 11, "f8": 12}
+MODELS = ["gpt2", "llama", "t5", "bert"]
 
 
 def write_gguf(path: Path, metadata: Mapping[str, Any], *, order: str = "<", version: int = 3) -> Path:
@@ -43,64 +44,41 @@ def _value(value: Any, order: str) -> bytes:
     return struct.pack(f"{order}I", 9) + kind + struct.pack(f"{order}Q", len(value)) + content
 
 
-def of_byte_bpe(tok: Tokenizer, pre: str, **more: Any) -> dict[str, Any]:
-    """The metadata of a byte-level tokenizer, as llama.cpp's converter writes it."""
-    specials = {i: name for name, i in tok.special_tokens.items()}
-    texts = [
-        specials.get(i) or (to_text(token) if token else f"[PAD{i}]")
-        for i, token in enumerate(tok.definition.tokens)
-    ]
-    kinds = [3 if i in specials else 1 if token else 5 for i, token in enumerate(tok.definition.tokens)]
-    return {
-        "general.architecture": "llama",
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": pre,
-        "tokenizer.ggml.tokens": texts,
-        "tokenizer.ggml.token_type": np.array(kinds, "i4"),
-        "tokenizer.ggml.merges": [f"{to_text(left)} {to_text(right)}" for left, right in tok.merges],
-        "tokenizer.ggml.bos_token_id": next(iter(specials)),
-        "tokenizer.ggml.eos_token_id": next(iter(specials)),
-        **more,
-    }
+def section(model: str, pre: str, tokens: list[str], kinds: Sequence[int], **more: Any) -> dict[str, Any]:
+    """The metadata of a model with a vocabulary; `bos=1` is short for the key of that id."""
+    ids = {"bos", "eos", "unknown", "padding", "seperator", "mask"}
+    named = {f"{key}_token_id" if key in ids else key: value for key, value in more.items()}
+    named |= {"model": model, "pre": pre, "tokens": tokens, "token_type": np.array(kinds, "i4")}
+    return {"general.architecture": "llama"} | {f"tokenizer.ggml.{key}": named[key] for key in named}
 
 
-def of_pieces(model: bytes, name: str, **more: Any) -> dict[str, Any]:
+def of_byte_bpe(tok: Tokenizer, pre: str) -> dict[str, Any]:
+    specials, tokens = {i: name for name, i in tok.special_tokens.items()}, tok.definition.tokens
+    texts = [specials.get(i) or (to_text(token) if token else f"[PAD{i}]") for i, token in enumerate(tokens)]
+    kinds = [3 if i in specials else 1 if token else 5 for i, token in enumerate(tokens)]
+    merges = [f"{to_text(left)} {to_text(right)}" for left, right in tok.merges]
+    first = next(iter(specials))
+    return section("gpt2", pre, texts, kinds, merges=merges, bos=first, eos=first)
+
+
+def of_pieces(model: bytes, name: str) -> dict[str, Any]:
     file = read_model(model, "model")
-    charsmap = np.frombuffer(file.normalizer["precompiled_charsmap"], "i1")
-    return {
-        "general.architecture": "llama",
-        "tokenizer.ggml.model": name,
-        "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": [piece.text for piece in file.pieces],
-        "tokenizer.ggml.scores": np.array([piece.score for piece in file.pieces], "f4"),
-        "tokenizer.ggml.token_type": np.array([int(piece.kind) for piece in file.pieces], "i4"),
-        "tokenizer.ggml.add_space_prefix": file.normalizer["add_dummy_prefix"],
-        "tokenizer.ggml.remove_extra_whitespaces": file.normalizer["remove_extra_whitespaces"],
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.unknown_token_id": 0,
-        **({"tokenizer.ggml.precompiled_charsmap": charsmap} if charsmap.size else {}),
-        **more,
-    }
+    texts, kinds, scores = zip(*((p.text, int(p.kind), p.score) for p in file.pieces), strict=True)
+    more: dict[str, Any] = {"scores": np.array(scores, "f4"), "bos": 1, "eos": 2, "unknown": 0}
+    if rules := file.normalizer["precompiled_charsmap"]:
+        more["precompiled_charsmap"] = np.frombuffer(rules, "i1")
+    more["add_space_prefix"] = file.normalizer["add_dummy_prefix"]
+    more["remove_extra_whitespaces"] = file.normalizer["remove_extra_whitespaces"]
+    return section(name, "default", [*texts], kinds, **more)
 
 
-def of_bert(tokens: list[str], **more: Any) -> dict[str, Any]:
-    """The metadata of BERT's vocabulary: `▁` before what begins words, nothing before what continues them."""
-    named = {name: tokens.index(name) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
+def of_bert(tokens: list[str]) -> dict[str, Any]:
+    """BERT's vocabulary: `▁` before what begins words, nothing before what continues them."""
+    roles = {"padding": "[PAD]", "unknown": "[UNK]", "bos": "[CLS]", "seperator": "[SEP]", "mask": "[MASK]"}
+    ids = {role: tokens.index(name) for role, name in roles.items()}
+    named = {*roles.values()}
     texts = [text if text in named else text[2:] if text.startswith("##") else f"▁{text}" for text in tokens]
-    return {
-        "general.architecture": "bert",
-        "tokenizer.ggml.model": "bert",
-        "tokenizer.ggml.pre": "jina-v2-en",
-        "tokenizer.ggml.tokens": texts,
-        "tokenizer.ggml.token_type": np.array([3 if text in named else 1 for text in tokens], "i4"),
-        "tokenizer.ggml.padding_token_id": named["[PAD]"],
-        "tokenizer.ggml.unknown_token_id": named["[UNK]"],
-        "tokenizer.ggml.bos_token_id": named["[CLS]"],
-        "tokenizer.ggml.seperator_token_id": named["[SEP]"],
-        "tokenizer.ggml.mask_token_id": named["[MASK]"],
-        **more,
-    }
+    return section("bert", "jina-v2-en", texts, [3 if text in named else 1 for text in tokens], **ids)
 
 
 def byte_bpe(pattern: str = "gpt2") -> Tokenizer:
@@ -122,6 +100,3 @@ def small_file(name: str) -> dict[str, Any]:
     if name == "bert":
         return of_bert([token.decode() for token in like_bert().definition.tokens])
     return of_pieces(small_model(name), name)
-
-
-MODELS = ["gpt2", "llama", "t5", "bert"]

@@ -148,14 +148,6 @@ def test_added_tokens_stay_and_are_no_part_of_terms(trained):
     }
 
 
-def test_holes_are_closed():
-    vocab = {bytes([byte]): byte for byte in range(256)} | {b"ab": 300, b"abc": 310}
-    tok = Tokenizer.from_vocab(vocab, [(b"a", b"b"), (b"ab", b"c")])
-    changed = trimmed(tok, np.zeros(311, np.uint64), 257)
-    assert (changed.plan.old_size, changed.plan.kept.tolist()) == (311, [*range(256), 300])
-    assert changed.tokenizer.encode("abc") == [256, 99]
-
-
 @given(size=st.integers(257, 359), text=st.text(max_size=80), seed=st.integers(0, 9))
 def test_trimmed_vocabularies_are_dense_and_lose_no_text(trained, size, text, seed):
     counts = np.random.default_rng(seed).integers(0, 50, trained.vocab_size).astype(np.uint64)

@@ -72,13 +72,6 @@ def test_where_slices_end_changes_no_count(size, monkeypatch):
         assert counter.counts().to_dict() == {k: times * n for k, n in sorted(Counter(strings).items())}
 
 
-def test_weights_are_counted():
-    data, offsets = buffers.pack_bytes([b"a", b"longer than fifteen bytes", b"a"])
-    counter = PretokenCounter()
-    counter.add(data, offsets[:-1], offsets[1:], np.array([2, 2**62, 5], np.uint64))
-    assert counter.counts().to_dict() == {b"a": 7, b"longer than fifteen bytes": 2**62}
-
-
 def test_taking_the_counts_gives_their_memory_back():
     strings = [number.to_bytes(20, "big") for number in range(5000)]
     data, offsets = buffers.pack_bytes(strings)

@@ -1,19 +1,13 @@
 """Decoders: what tokenizers' decoders of the same meaning make of tokens, whole and as a stream."""
 
-import json
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Hugging
 from tokenizers import decoders
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS
-from tokmill import tokenizer
-from tokmill.tokenizer import Tokenizer, VocabularyError
+from tokmill.tokenizer import VocabularyError
 from tokmill.tokenizer.components.decoders import DECODERS, Decoder
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 
@@ -52,24 +46,6 @@ def test_tokens_become_the_text_of_tokenizers(name, data):
 
 def test_every_decoder_is_compared_but_that_of_sentencepiece():
     assert {*DECODERS} - {*THEIRS} == {"metaspace"}
-
-
-def with_decoder(tok: Tokenizer, folder: Path, value: Any) -> Path:
-    file = next(file for file in tok.save(folder, "huggingface") if file.name == "tokenizer.json")
-    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"decoder": value}), encoding="utf-8")
-    return file
-
-
-BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-
-
-@pytest.mark.parametrize("value", [BYTES, {"type": "Sequence", "decoders": [BYTES, {"type": "Fuse"}]}])
-def test_byte_level_files_decode_as_tokenizers_does(small, tmp_path, value):
-    file = with_decoder(small, tmp_path, value)
-    theirs, ours = Hugging.from_file(str(file)), tokenizer.load(file)
-    for text in TRAINING_TEXTS:
-        ids = ours.encode(text)
-        assert ours.decode(ids) == theirs.decode(ids) == text
 
 
 TOKENS = ["un", "##run", "##ning"]

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,33 +24,52 @@ from tokmill.tokenizer.core.text import BYTE_ORDER, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
+ROLES = {"eos": "<|end|>", "pad": "<|reserved_1|>", "fim_prefix": "<|tool|>", "turn_start": None}
+CHATS = {"default": "{% for m in messages %}<|end|>{{ m.content }}\n{% endfor %}ä", "tool_use": "tools"}
+HOW: dict[str, dict[str, Any]] = {
+    "gpt2": {"normalizer": "nfkc+lowercase", "digits": "single", "template": "<|end|> $A"},
+    "cl100k": {"template": "$A <|tool|>", "pair_template": "$B:1 <|tool|>:1 $A"},
+    "qwen2": {},
+}
 
-@pytest.mark.parametrize("name", BYTE_FORMATS)
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "qwen2"])
-@pytest.mark.parametrize("how", [{}, {"digits": "single", "normalizer": "nfkc+lowercase"}])
-def test_every_format_comes_back(name, pattern, how, tmp_path):
-    tok = tokenizer.train(
-        TRAINING_TEXTS,
-        vocab_size=256 + 40 + 3 + 2,
-        split_pattern=pattern,
-        special_tokens=SPECIALS,
-        num_reserved=2,
-        **how,
-    )
+
+@pytest.mark.parametrize("pattern", HOW)
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_comes_back(name, pattern, tmp_path):
+    """With roles and chat templates, tokens around texts, and what is reserved, claimed and padded."""
+    how = {"vocab_size": 297, "special_tokens": [*SPECIALS, "<|tool|>"], "num_reserved": 3, **HOW[pattern]}
+    tok = tokenizer.train(TRAINING_TEXTS, split_pattern=pattern, **how).with_roles(**ROLES)
+    tok = tok.rename({"<|reserved_0|>": "<|claimed|>"}).pad_to_multiple_of(128)
+    if name not in BYTE_FORMATS:
+        if pattern != "qwen2":
+            return  # these hold tokenizers of their own, and neither templates nor reserved tokens
+        tok = fit_for(name, tok)
+        tok = tok.with_roles(pad=None, mask=[*tok.special_tokens][-1])
+    for called, template in CHATS.items():
+        tok = tok.with_chat_template(template, called)
     written = tok.save(tmp_path / "a" / "b", name)
-    back = tokenizer.load(tmp_path / "a" / "b")
-    text = "Größe 12345 the foxes' ＴＨＥＲＥ<|end|>\r\n  今天"
-    assert back.encode(text, allowed_special="all") == tok.encode(text, allowed_special="all")
-    assert (back.vocab, back.merges) == (tok.vocab, tok.merges)
-    assert back.special_tokens == tok.special_tokens
     assert sorted(written) == sorted((tmp_path / "a" / "b").iterdir())
+    back = tokenizer.load(tmp_path / "a" / "b")
+    text = "Größe 12345 the foxes' ＴＨＥＲＥ\r\n  今天" + next(iter(tok.special_tokens))
+    ids = tok.encode(text, allowed_special="all")
+    assert back.encode(text, allowed_special="all") == ids
+    assert (back.chat_templates, back.roles.get("pad")) == (CHATS, tok.roles.get("pad"))
+    if name not in BYTE_FORMATS:
+        assert back.roles["mask"] == tok.roles["mask"]
+        return
+    assert back.roles == tok.roles
     if not name.startswith("huggingface"):  # which keeps the chain of splits and not our words for it
         assert back == tok
-    else:
-        near = {SPLIT_PATTERNS["cl100k"]: SPLIT_PATTERNS["llama3"]} if name == "huggingface" else {}
-        assert back.splitter.chain == tuple(near.get(part, part) for part in tok.splitter.chain)
-        assert back.definition.num_reserved == 2
-        assert back.definition.normalizer == tok.definition.normalizer
+        return
+    near = {SPLIT_PATTERNS["cl100k"]: SPLIT_PATTERNS["llama3"]} if name == "huggingface" else {}
+    assert back.splitter.chain == tuple(near.get(part, part) for part in tok.splitter.chain)
+    assert (back.vocab, back.special_tokens, back.merges) == (tok.vocab, tok.special_tokens, tok.merges)
+    assert back.definition.vocabulary.reserved == tok.definition.vocabulary.reserved
+    assert back.definition.normalizer == tok.definition.normalizer
+    assert back.definition.post_processor == tok.definition.post_processor
+    theirs = tokenizers.Tokenizer.from_file(str(written[0]))
+    assert theirs.encode(text, add_special_tokens=False).ids == ids
+    assert theirs.get_vocab_size() == tok.vocab_size
 
 
 def test_files_are_the_same_for_equal_tokenizers(small, tmp_path):
@@ -182,12 +202,15 @@ def test_ways_in_which_published_files_say_the_same(small, tmp_path):
         {"model.merges": old_merges},
         {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}},
         {"pre_tokenizer.pretokenizers": [split, byte_level]},
+        {"decoder": byte_level},
+        {"decoder": {"type": "Sequence", "decoders": [byte_level, {"type": "Fuse"}]}},
     ):
         files.write_json(file, edited(content, changes))
         back = tokenizer.load(file)
         other = tokenizers.Tokenizer.from_file(str(file))
         assert back.encode(text, allowed_special="all") == small.encode(text, allowed_special="all")
         assert other.encode(text).ids == small.encode(text, allowed_special="all")
+        assert back.decode(other.encode(text).ids) == text
     digits = {"type": "Digits", "individual_digits": True}
     files.write_json(file, edited(content, {"pre_tokenizer.pretokenizers": [digits, split, byte_level]}))
     ids = tokenizer.load(file).encode("x1234 ½ ٣٤")
@@ -250,17 +273,6 @@ def test_ids_without_a_token_are_filled_with_what_no_text_becomes(tmp_path):
     assert other.encode("ab<s>").ids == [260, 262]
     assert other.encode("<unused 257>").ids == tok.encode("<unused 257>")
     assert tokenizer.load(file).vocab == tok.vocab
-
-
-@pytest.mark.parametrize("number", [999_999_999, 10**18, 10**4000])
-def test_a_special_token_that_is_named_like_a_reserved_one(small, tmp_path, number):
-    name = f"<|reserved_{number}|>"
-    file, _ = small.save(tmp_path, "huggingface")
-    added = [{"id": 400, "content": name, "special": True}]
-    files.write_json(file, json.loads(file.read_bytes()) | {"added_tokens": added})
-    tok = tokenizer.load(file)
-    assert tok.definition.num_reserved == 0
-    assert tok.encode(f"a{name}", allowed_special="all")[1:] == [400]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "ranks.txt", "ranks", "own.tiktoken"])

@@ -8,7 +8,7 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, ntrex
+from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError, encoding
 from tokmill.tokenizer.byte_bpe.model import define
@@ -151,16 +151,6 @@ def test_what_is_known_is_bounded(monkeypatch):
         text = f"the fox{number} has {number}"
         assert tok.encode(text) == tok.encode_batch([text])[0].tolist()
     assert len(tok._short_texts._known) < 10
-
-
-@pytest.mark.slow
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", ["cl100k", "o200k"])
-def test_sentences_of_all_languages(name, shared_data):
-    tok = tokenizer.load(shared_data / "vocabs" / f"{name}_base.tiktoken", split_pattern=name)
-    texts = [line for text in ntrex(shared_data).values() for line in text.splitlines()[:40]]
-    expected = tok.encode_batch(texts).to_lists()
-    assert [tok.encode(text) for text in texts] == expected
 
 
 @pytest.mark.parametrize("kept", [1, 1 << 21])

@@ -4,15 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, by_kernel
-from tests.test_tokenizer.gguf_files import write_gguf
+from tests.test_tokenizer.gguf_files import section, write_gguf
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
@@ -108,25 +106,15 @@ def test_special_tokens_must_say_their_ids(tmp_path):
         tokenizer.load(tmp_path, special_tokens=["<|endoftext|>"])
 
 
-def as_gguf(tok: Tokenizer, path: Path) -> Path:
-    """The vocabulary as llama.cpp's converter writes it."""
-    tokens = [repr(token)[2:-1] if token else "<s>" for token in tok.definition.tokens]
-    return write_gguf(
-        path,
-        {
-            "general.architecture": "rwkv6",
-            "tokenizer.ggml.model": "rwkv",
-            "tokenizer.ggml.tokens": [*tokens, "[PAD265]"],
-            "tokenizer.ggml.token_type": np.array([3 if text == "<s>" else 1 for text in tokens] + [5], "i4"),
-            "tokenizer.ggml.eos_token_id": 0,
-        },
-    )
-
-
 def test_gguf_has_the_same_tokens(tmp_path):
     (tmp_path / "rwkv_vocab.txt").write_text(RWKV, encoding="utf-8")
     tok = tokenizer.load(tmp_path / "rwkv_vocab.txt", special_tokens={"<s>": 0, "[PAD265]": 265})
-    other = tokenizer.load(as_gguf(tokenizer.load(tmp_path / "rwkv_vocab.txt"), tmp_path / "model.gguf"))
+    tokens = tokenizer.load(tmp_path / "rwkv_vocab.txt").definition.tokens
+    texts = [*(repr(token)[2:-1] if token else "<s>" for token in tokens), "[PAD265]"]
+    kinds = [3, *[1] * (len(tokens) - 1), 5]
+    other = tokenizer.load(
+        write_gguf(tmp_path / "model.gguf", section("rwkv", "default", texts, kinds, eos=0))
+    )
     text = "the the\t\t's 😀天\u2002\x85"
     assert other.encode(text) == tok.encode(text)
     assert other.definition.tokens == tok.definition.tokens

@@ -74,7 +74,10 @@ CANNOT: dict[str, list[tuple[dict[str, Any], str]]] = {
         *((steps(step, BYTES), says) for step, says in LOSING),
     ],
     "wordpiece": [
-        *(({"decoder": each}, "only WordPiece") for each in (kind("Fuse"), None)),
+        *(
+            ({"decoder": each}, "only WordPiece")
+            for each in (kind("Fuse"), None, kind("WordPiece", prefix="@@"))
+        ),
         ({"pre_tokenizer": None}, "leaves white space out"),
         ({"pre_tokenizer": kind("ByteLevel")}, "WhitespaceSplit can be read"),
         ({"added_tokens": []}, "added token"),
@@ -107,6 +110,7 @@ CANNOT: dict[str, list[tuple[dict[str, Any], str]]] = {
         *((steps(step), says) for step, says in LOSING),
     ],
     "word_bpe": [
+        ({"decoder": kind("BPEDecoder", suffix="@@")}, "only BPEDecoder and ByteLevel"),
         ({"model.continuing_subword_prefix": "##"}, "continuing_subword_prefix='##'"),
         (
             {"model.continuing_subword_prefix": "##", "model.end_of_word_suffix": None, "decoder": None},

@@ -7,14 +7,10 @@ from typing import Any
 import hypothesis
 import pytest
 import sentencepiece
-import tokenizers
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import (
-    BYTE_FORMATS,
     TRAINING_TEXTS,
-    in_tekken_order,
-    like_bert,
     trained_by_sentencepiece,
 )
 from tokmill import tokenizer
@@ -30,19 +26,11 @@ from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
 NAMES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|blank|>", "<|before|>"]
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}ä"
 
 
 @pytest.fixture(scope="module")
 def plain() -> Tokenizer:
     return tokenizer.train(TRAINING_TEXTS, vocab_size=300, special_tokens=NAMES)
-
-
-@pytest.fixture(scope="module")
-def given(plain: Tokenizer) -> Tokenizer:
-    """A tokenizer whose roles and chat templates do not follow from names."""
-    roles = {"eos": "<|im_end|>", "pad": "<|blank|>", "fim_prefix": "<|before|>", "turn_start": None}
-    return plain.with_roles(**roles).with_chat_template(TEMPLATE).with_chat_template("tools", "tool_use")
 
 
 def test_roles_follow_from_names_unless_they_are_given(plain):
@@ -51,25 +39,6 @@ def test_roles_follow_from_names_unless_they_are_given(plain):
     assert plain.with_roles(eos="<|im_end|>").roles == following | {"eos": "<|im_end|>"}
     assert "eos" not in plain.with_roles(eos=None).roles
     assert plain.with_roles(eos="<|im_end|>").with_roles(eos="<|endoftext|>").spec() == plain.spec()
-
-
-@pytest.mark.parametrize("name", BYTE_FORMATS)
-def test_every_format_keeps_them(given, name, tmp_path):
-    given.save(tmp_path, name)
-    found = tokenizer.load(tmp_path)
-    assert found.roles == given.roles
-    assert found.chat_templates == {"default": TEMPLATE, "tool_use": "tools"}
-    assert found.encode("the fox") == given.encode("the fox")
-
-
-@pytest.mark.parametrize("name", ["tekken", "bert"])
-def test_formats_without_roles_have_them_beside_their_files(small, name, tmp_path):
-    tok = in_tekken_order(small) if name == "tekken" else like_bert()
-    tok.with_chat_template(TEMPLATE).with_roles(pad=None, mask=[*tok.special_tokens][2]).save(tmp_path, name)
-    found = tokenizer.load(tmp_path)
-    assert found.chat_templates == {"default": TEMPLATE}
-    assert "pad" not in found.roles
-    assert found.roles["mask"] == [*tok.special_tokens][2]
 
 
 def test_a_tokenizer_without_any_has_no_file_beside_it(plain, tmp_path):
@@ -117,10 +86,10 @@ def test_settings_of_published_folders_are_read(plain, tmp_path):
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "<|blank|>", "eos_token": "<|before|>"}')
-    (tmp_path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    (tmp_path / "chat_template.jinja").write_text("ä", encoding="utf-8")
     found = tokenizer.load(tmp_path)
     assert (found.roles["eos"], found.roles["pad"]) == ("<|im_end|>", "<|blank|>")
-    assert found.chat_templates == {"default": TEMPLATE, "rag": "r"}
+    assert found.chat_templates == {"default": "ä", "rag": "r"}
 
 
 def test_a_role_of_a_missing_token_is_left_out_with_a_warning(plain, tmp_path, caplog):
@@ -196,19 +165,6 @@ def test_a_padded_vocabulary_has_reserved_tokens_at_its_end(family):
     assert padded.encode_batch(TRAINING_TEXTS).to_lists() == tok.encode_batch(TRAINING_TEXTS).to_lists()
     assert padded.pad_to_multiple_of(64).spec() == padded.spec()
     assert padded.pad_to_multiple_of(1).spec() == padded.spec()
-
-
-@pytest.mark.parametrize("name", BYTE_FORMATS)
-def test_every_format_keeps_what_is_claimed_and_reserved(name, tmp_path):
-    tok = reserving("byte_bpe").rename({"<|reserved_1|>": "<|tool|>"}).pad_to_multiple_of(128)
-    tok.save(tmp_path, name)
-    found = tokenizer.load(tmp_path)
-    assert found.special_tokens == tok.special_tokens
-    assert found.definition.vocabulary.reserved == tok.definition.vocabulary.reserved
-    if name == "huggingface":
-        other = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-        assert other.get_vocab_size() == tok.vocab_size
-        assert other.encode("the<|tool|>fox").ids == tok.encode("the<|tool|>fox", allowed_special="all")
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])

@@ -27,7 +27,7 @@ from tests.effort import EVERYTHING
 from tests.test_tokenizer.conftest import BERT, corpus, ntrex
 from tests.test_tokenizer.test_readers import PYTHON, ids_of, version
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, Tokenizer
+from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.text import to_bytes
@@ -50,20 +50,30 @@ NASTY += ["def f(x):\n    return x\r\n", "I'LL we'Re 's '’s", "\u3000全角　
 LINES = 1 << 20 if EVERYTHING else 30  # of each of NTREX's languages
 BYTES_A_CORPUS = 5_000_000
 JSON = {"huggingface", "huggingface_exact"}
-FORMATS = {
-    "byte_bpe": JSON | {"gpt2", "tiktoken"},
-    "char_bpe": set[str](),
-    "char_bpe of sentences": {"sentencepiece"},
-    "longest_match": {"rwkv"},
-    "unigram": JSON,
-    "unigram and bytes": JSON,
-    "unigram of sentences": {"sentencepiece"},
-    "word_bpe": JSON | {"gpt2"},
-    "word_bpe of bytes": JSON | {"gpt2"},
-    "wordpiece": JSON | {"bert"},
-    "word_level": JSON,
-    "character_level": JSON,
+FAMILIES: dict[str, tuple[set[str], dict[str, Any]]] = {
+    "byte_bpe": (JSON | {"gpt2", "tiktoken"}, {"split_pattern": "o200k"}),
+    "char_bpe": (set(), {"byte_fallback": True}),
+    "char_bpe of sentences": (
+        {"sentencepiece"},
+        {"family": "char_bpe", "mode": "sentencepiece", "byte_fallback": True},
+    ),
+    "longest_match": ({"rwkv"}, {}),
+    "unigram": (JSON, {"vocab_size": 3000}),
+    "unigram and bytes": (JSON, {"family": "unigram", "vocab_size": 3000, "byte_fallback": True}),
+    "unigram of sentences": (
+        {"sentencepiece"},
+        {"family": "unigram", "mode": "sentencepiece", "normalizer": "nmt_nfkc"},
+    ),
+    "word_bpe": (JSON | {"gpt2"}, {"split_pattern": "bert", "normalizer": "lowercase"}),
+    "word_bpe of bytes": (
+        JSON | {"gpt2"},
+        {"family": "word_bpe", "letters": "bytes", "split_pattern": "clip"},
+    ),
+    "wordpiece": (JSON | {"bert"}, {"split_pattern": "bert", "normalizer": BERT, "special_sets": ["bert"]}),
+    "word_level": (JSON, {}),
+    "character_level": (JSON, {}),
 }
+"""Formats that hold each family, and options of its training."""
 
 
 def real_texts(folder: Path, lines: int) -> list[str]:
@@ -155,36 +165,20 @@ READ_BY = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_comes_back_from_every_format_which_others_read(name, shared_data, tmp_path):
     training = [line for text in ntrex(shared_data).values() for line in text.split("\n")[100:160]]
-    options = {"family": name, "vocab_size": 4000, "allow_smaller": True, **OPTIONS[name]}
-    tok = tokenizer.train(training, **options)
+    formats, options = FAMILIES[name]
+    tok = tokenizer.train(training, **{"family": name, "vocab_size": 4000, "allow_smaller": True, **options})
     texts = [*NASTY, *real_texts(shared_data, LINES)]
     ids = tok.encode_batch(texts, as_text=True).to_lists()
 
-    assert round_trips(tok, texts, ids, tmp_path) >= {"tokmill", *FORMATS[name]}
-    for file_format in FORMATS[name] & {*READ_BY}:
+    assert round_trips(tok, texts, ids, tmp_path) >= {"tokmill", *formats}
+    for file_format in formats & {*READ_BY}:
         suffix, read = READ_BY[file_format]
         file = next(file for file in (tmp_path / file_format).iterdir() if file.name.endswith(suffix))
         for text, theirs, ours in zip(texts, read(file, texts), ids, strict=True):
             assert theirs == ours, text[:200]
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "byte_bpe": {"split_pattern": "o200k"},
-    "char_bpe": {"byte_fallback": True},
-    "char_bpe of sentences": {"family": "char_bpe", "mode": "sentencepiece", "byte_fallback": True},
-    "longest_match": {},
-    "unigram": {"vocab_size": 3000},
-    "unigram and bytes": {"family": "unigram", "vocab_size": 3000, "byte_fallback": True},
-    "unigram of sentences": {"family": "unigram", "mode": "sentencepiece", "normalizer": "nmt_nfkc"},
-    "word_bpe": {"split_pattern": "bert", "normalizer": "lowercase"},
-    "word_bpe of bytes": {"family": "word_bpe", "letters": "bytes", "split_pattern": "clip"},
-    "wordpiece": {"split_pattern": "bert", "normalizer": BERT, "special_sets": ["bert"]},
-    "word_level": {},
-    "character_level": {},
-}
 
 
 def by_nobody(_file: Path, texts: Sequence[str]) -> Ids:
@@ -287,16 +281,8 @@ def test_ids_are_those_of_tiktoken(shared_data, name, monkeypatch):
         few = 5_000_000 if source in {"english_docs", "code"} else 500_000
         texts += corpus(shared_data, source, 1 << 40 if EVERYTHING else few)
     noise = base64.b64encode(hashlib.shake_256(b"noise").digest(3000)).decode()
-    texts += [
-        "a" * 5000,
-        "ab" * 2000,
-        "中" * 2000,
-        "今天天气" * 500,
-        " " * 3000,
-        "\n" * 999,
-        noise,
-        "é\u0301" * 700,
-    ]
+    texts += ["a" * 5000, "ab" * 2000, "中" * 2000, "今天天气" * 500, " " * 3000, "\n" * 999, "é\u0301" * 700]
+    texts.append(noise)
     batch = tok.encode_batch(texts, as_text=True)
     expected = other.encode_ordinary_batch(texts, num_threads=2)
     for i in range(len(texts)):
@@ -310,12 +296,6 @@ def test_ids_are_those_of_tiktoken(shared_data, name, monkeypatch):
         mine = tok.encode(text, allowed_special=allowed, as_text=as_text)
         assert mine == other.encode(text, allowed_special=allowed, disallowed_special=())
     assert tok.decode(expected[0]) == other.decode(expected[0]) == texts[0]
-
-
-@pytest.fixture(scope="module")
-def counts(shared_data: Path) -> PretokenCounts:
-    lines = [line for text in ntrex(shared_data).values() for line in text.splitlines()]
-    return count_buffers(*buffers.pack(lines), compile_pattern("gpt2"))
 
 
 def test_merges_are_those_of_the_tokenizers_library(shared_data):
@@ -347,7 +327,9 @@ def test_merges_are_those_of_the_tokenizers_library(shared_data):
     assert mine.merges == library_merges
 
 
-def test_lexicographic_merges_are_golden(counts):
+def test_lexicographic_merges_are_golden(shared_data):
+    lines = [line for text in ntrex(shared_data).values() for line in text.splitlines()]
+    counts = count_buffers(*buffers.pack(lines), compile_pattern("gpt2"))
     tok = tokenizer.train_from_counts(counts, vocab_size=32_000)
     digest = hashlib.blake2b(digest_size=16)
     for part in (part for pair in tok.merges for part in pair):

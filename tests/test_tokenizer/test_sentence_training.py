@@ -178,16 +178,6 @@ def test_a_damaged_table_of_rules_is_refused(line, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["char_bpe", "unigram"])
-@pytest.mark.parametrize("mode", ["pretokens", "sentencepiece"])
-def test_bytes_stand_in_for_unknown_characters(family, mode):
-    tok = tokenizer.train(TEXTS, family=family, mode=mode, vocab_size=360, byte_fallback=True)
-    text = "the 🙂 fox㍿"
-
-    assert tok.decode(tok.encode(text)) == text
-    assert tok.definition.model.kinds().count("byte") == 256
-
-
-@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
 @pytest.mark.parametrize(
     ("texts", "options", "says"),
     [

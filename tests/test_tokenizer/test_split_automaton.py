@@ -1,18 +1,15 @@
 """The automaton against the `regex` package: random expressions of the grammar, random bytes, real text."""
 
-import io
-import json
 import logging
 import string
 from itertools import pairwise
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from tests.test_tokenizer.conftest import by_regex, corpus, ntrex
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting import (
@@ -77,22 +74,12 @@ damaged = st.builds(
 documents = st.lists(st.one_of(texts, damaged, st.binary(max_size=12)), min_size=1, max_size=4)
 
 
-def _laid_out(parts: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    offsets = np.cumsum([0, *map(len, parts)]).astype(np.int64)
-    return np.frombuffer(b"".join(parts), np.uint8), offsets
-
-
 def _through_regex(pattern: str, parts: list[bytes]) -> list[list[bytes]]:
-    compiled = fallback.compile_regex(pattern)
-    decoded = [part.decode("utf-8", "surrogateescape") for part in parts]
-    return [
-        [piece.encode("utf-8", "surrogateescape") for piece in fallback.isolate(compiled, text)]
-        for text in decoded
-    ]
+    return [by_regex([pattern], part) for part in parts]
 
 
 def _split(pattern: str, parts: list[bytes]) -> list[list[bytes]]:
-    found = compile_pattern((pattern,)).split(*_laid_out(parts))
+    found = compile_pattern((pattern,)).split(*pack_bytes(parts))
     whole = b"".join(parts)
     pieces = [whole[i:j] for i, j in zip(found.starts.tolist(), found.ends.tolist(), strict=True)]
     cuts = found.offsets.tolist()
@@ -149,6 +136,7 @@ def test_any_bytes_are_cut_as_surrogateescape_reads_them(pattern, parts):
         (r"\s++$|\s", "a \n", ["a", " \n"]),
         (r"x+\z|x", "axx", ["a", "xx"]),
         (r"[\p{L}&&[^\p{Han}]]+", "ab中c", ["ab", "中", "c"]),
+        ("[^]a]+", "b]cba", ["b", "]", "cb", "a"]),
     ],
 )
 def test_golden(pattern, text, expected):
@@ -211,23 +199,14 @@ def test_tables_too_large_for_pairs_do_without():
 
 
 CORPORA = ["chinese_poetry", "code", "english_docs", "japanese_literature", "multilingual_docs"]
-BYTES_A_CORPUS, BYTES_A_LANGUAGE = 200_000, 20_000
 
 
 @pytest.fixture(scope="module")
 def real_text(shared_data):
-    """The beginning of every corpus and of every language; the last document of each is cut anywhere."""
-    texts = []
-    for name in CORPORA:
-        with zstandard.open(shared_data / f"corpora/{name}.jsonl.zst", "rb") as file:
-            num_bytes = 0
-            for line in io.BufferedReader(file):
-                texts.append(json.loads(line)["text"].encode()[:BYTES_A_CORPUS])
-                num_bytes += len(texts[-1])
-                if num_bytes >= BYTES_A_CORPUS:
-                    break
-    for path in sorted((shared_data / "ntrex").glob("*.txt")):
-        texts += path.read_bytes()[:BYTES_A_LANGUAGE].splitlines(keepends=True)
+    """The beginning of every corpus and of every language; documents may be cut anywhere."""
+    texts = [text.encode()[:200_000] for name in CORPORA for text in corpus(shared_data, name, 200_000)]
+    for text in ntrex(shared_data).values():
+        texts += text.encode()[:20_000].splitlines(keepends=True)
     return pack_bytes(texts)
 
 

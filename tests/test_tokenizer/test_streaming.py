@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterator
 from functools import lru_cache
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +14,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, streaming
 from tokmill.tokenizer.components.normalizers import STEPS, final_boundary, normalize
 from tokmill.tokenizer.components.specials import Wanted
-from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
-from tokmill.tokenizer.streaming import certain_pretokens
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 PATTERNS = [*SPLIT_PATTERNS, *SPLIT_CHAINS, r"a.*b|a|\s", r"(?i:ab)+|x(?=y)"]
 
@@ -118,23 +116,6 @@ def test_memory_is_bounded_by_what_may_still_change(unit):
     longest = max(held)
     one_pretoken = unit in ("x", "今天")
     assert (longest > 1_000_000) if one_pretoken else (longest < 100)
-
-
-@pytest.mark.parametrize("digits", ["pattern", "groups_of_three_from_right"])
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_certain_pretokens_stay(pattern, digits):
-    splitter = compile_pattern(pattern, digits)
-
-    @settings(max_examples=40)
-    @given(any_text() | st.text("12 ٣"), any_text() | st.text("12 ٣"))
-    def check(text, more):
-        begun, whole = text.encode("utf-8", "replace"), (text + more).encode("utf-8", "replace")
-        starts, ends = certain_pretokens(splitter, np.frombuffer(begun, np.uint8))
-        found = splitter.split(np.frombuffer(whole, np.uint8), np.array([0, len(whole)]))
-        assert found.starts[: len(starts)].tolist() == starts.tolist()
-        assert found.ends[: len(ends)].tolist() == ends.tolist()
-
-    check()
 
 
 @given(st.text(), st.text(), st.sampled_from([None, *STEPS, "nfkd+strip_accents+lowercase"]))

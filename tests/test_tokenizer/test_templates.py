@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import processors
 
-from tests.test_tokenizer.conftest import BYTE_FORMATS, TRAINING_TEXTS
+from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
 from tokmill.tokenizer.components.post_processors import Template
@@ -77,20 +77,6 @@ def test_batches_are_what_single_texts_are(both):
     assert batch.to_lists() == [tok.encode(text, add_special_tokens=True) for text in texts]
     assert batch.ids.dtype == tok.encode_batch(texts).ids.dtype
     assert tok.encode_batch([], add_special_tokens=True).to_lists() == []
-
-
-@pytest.mark.parametrize("name", BYTE_FORMATS)
-def test_templates_come_back_and_others_read_them(both, name, tmp_path):
-    tok, other = both
-    written = tok.save(tmp_path / "saved", name)
-    back = tokenizer.load(tmp_path / "saved")
-    assert back.definition.post_processor == tok.definition.post_processor
-    assert Tokenizer.from_spec(tok.spec()) == tok
-    if name == "huggingface":
-        again = tokenizers.Tokenizer.from_file(str(written[0]))
-        for given in ((TEXT,), (TEXT, PAIR)):
-            assert again.encode(*given).ids == other.encode(*given).ids
-            assert again.encode(*given).type_ids == other.encode(*given).type_ids
 
 
 def test_a_tokenizer_without_a_template_adds_nothing(plain):
@@ -195,10 +181,3 @@ def test_templates_are_spelled(single, pair, spelled):
 def test_templates_that_cannot_be_are_refused(single, pair, says):
     with pytest.raises(VocabularyError, match=says):
         tokenizer.train(TRAINING_TEXTS, vocab_size=300, template=single, pair_template=pair)
-
-
-def test_a_template_keeps_its_token_through_a_new_name(plain):
-    tok = plain.with_template("[CLS] $A").rename({"[CLS]": "<begin>"})
-    assert tok.definition.post_processor == Template.parse("<begin> $A")
-    assert tok.encode("x", add_special_tokens=True)[0] == plain.special_tokens["[CLS]"]
-    assert tok.with_template(None) == plain.rename({"[CLS]": "<begin>"})

@@ -1,6 +1,5 @@
 """Training byte-level BPE: golden merges by hand, the slow reference under every tie rule, and the laws."""
 
-import base64
 import dataclasses
 import random
 from functools import cache
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TokenizerError, TrainingError
 from tokmill.tokenizer.core import buffers, stopping
-from tokmill.tokenizer.counting import FirstSeenCounter, count_texts_in_order
+from tokmill.tokenizer.counting import FirstSeenCounter, count_texts
 from tokmill.tokenizer.merging import layout, trainer
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.merging.trainer import BpeTrainer
@@ -89,11 +88,6 @@ merge_rules = st.fixed_dictionaries(
 )
 
 
-def test_long_tokens_find_room_for_their_bytes():
-    lengths = [len(left + right) for left, right in trained({b"a" * (1 << 14): 1}, 14)]
-    assert lengths == [1 << power for power in range(1, 15)]
-
-
 def test_ids_are_bytes_then_merges_then_specials_then_reserved():
     tok = tokenizer.train_from_counts(
         SENNRICH, vocab_size=256 + 2 + 2 + 1, special_tokens=["<b>", "<a>"], num_reserved=1
@@ -150,14 +144,6 @@ def test_counting_takes_texts_and_the_options_of_training():
     assert list(counts.to_dict().items()) == [(b" ", 2), (b"1", 2), (b"2", 2), (b"ab", 1), (b"abab", 2)]
     made = tokenizer.train_from_counts(counts, vocab_size=259, **options)
     assert made == tokenizer.train(texts, vocab_size=259, **options)
-
-
-def test_training_from_texts_cuts_special_tokens_out_and_normalizes():
-    tok = tokenizer.train(
-        ["ABAB<END>ABAB<END>"], vocab_size=256 + 2 + 1, special_tokens=["<END>"], normalizer="lowercase"
-    )
-    assert tok.merges == [(b"a", b"b"), (b"ab", b"ab")]
-    assert tok.encode("ABAB<END>abab", allowed_special="all") == [257, 258, 257]
 
 
 def test_texts_may_be_bytes_or_arrow():
@@ -267,15 +253,6 @@ def test_room_buckets_and_slices_change_no_merge(tie_break, name, buckets, room,
         assert trained(counts, number, room, max_narrow, tie_break=tie_break) == slowly(name, tie_break)
 
 
-def test_a_shorter_training_is_a_prefix_where_rounds_need_more_room():
-    dice = random.Random(3)
-    counts = {base64.b64encode(dice.randbytes(30)): 1 + dice.randrange(3) for _ in range(2000)}
-    longer = trained(counts, 8000)
-    assert len(longer) == 8000
-    for number in (1, 60, 4000):
-        assert trained(counts, number) == longer[:number]
-
-
 def test_a_training_stops_on_request_goes_on_where_it_was_and_says_how_far_it_is():
     counts = random_counts(2)
     made = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(), 300)
@@ -307,7 +284,7 @@ def test_threads_change_no_training_in_order(num_threads):
     options = {"vocab_size": 600, "tie_break": "first_seen"}
     assert tokenizer.train(texts, num_threads=num_threads, **options) == tokenizer.train(texts, **options)
     words = dict.fromkeys(" ".join(texts[:3]).split())
-    counter = count_texts_in_order(texts, compile_pattern(r"\S+|\s+"), num_threads=num_threads)
+    counter = count_texts(texts, compile_pattern(r"\S+|\s+"), num_threads=num_threads, in_order=True)
     counted = [word.decode() for word in counter.take(in_order=False).to_dict() if word.strip()]
     assert counted[: len(words)] == list(words)
 

@@ -46,19 +46,6 @@ def pieces_of(tok: Tokenizer, text: str) -> list[str]:
     return [tok.token_bytes(i).decode() for i in ids.tolist()]
 
 
-@pytest.mark.parametrize("by_part", [False, True])
-@pytest.mark.parametrize("length", [1, 15, 16, 31, 32, 33, 100, 101])
-def test_words_of_any_length(by_part, length):
-    tok = made(unknown="part" if by_part else "word", max_input_chars_per_word=1 << 20)
-    word = ("ab" * length)[:length]
-    text = f"{word} {word}c {word}\u3000x{word}"
-    expected = [
-        p for w in words_of(text) for p in reference.encode(w, {*PIECES}, by_part=by_part, max_chars=1 << 20)
-    ]
-
-    assert pieces_of(tok, text) == expected
-
-
 def test_a_word_that_fits_but_for_its_end_is_located():
     """Such a word has more pieces before it turns out to be unknown than ids in the end."""
     tok = made(["a", "##a", "é"])

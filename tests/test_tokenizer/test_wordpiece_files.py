@@ -121,12 +121,9 @@ def test_a_file_of_two_gigabytes_is_not_read(tmp_path):
 def test_a_vocabulary_of_bert_is_read_with_its_settings(tmp_path):
     lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##es", ",", "é", "E", "[unused0]"]
     tok = tokenizer.load(vocabulary(tmp_path, *lines))
-
-    assert tok.special_tokens == {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+    assert tok.special_tokens == {name: i for i, name in enumerate(lines[:5])}
     assert tok.encode("the foxes, é", "the", add_special_tokens=True) == [2, 5, 6, 7, 8, 9, 3, 5, 3]
     assert tok.decode([5, 6, 7, 8, 5]) == "the foxes, the"
     assert tokenizer.load(tmp_path, normalizer="lowercase").encode("É") == [9]
     with pytest.raises(FormatError, match="nothing but normalizer"):
         tokenizer.load(tmp_path, split_pattern="gpt2")
-    tok.save(tmp_path / "again", "bert")
-    assert (tmp_path / "again" / "vocab.txt").read_text(encoding="utf-8").split() == lines

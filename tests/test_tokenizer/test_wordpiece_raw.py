@@ -1,7 +1,5 @@
 """WordPiece over raw text: as the normalizer, the split pattern and the model one after the other."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 import unicodedata2 as unicodedata
@@ -122,16 +120,6 @@ def test_more_ids_than_expected_find_room():
     tok = TOKENIZERS[BERT, False]
     documents = [b"," * 600_000, "각".encode() * 1000 + b" ", b"the"]
     assert quickly(tok, documents) == by_parts(tok, documents)
-
-
-def test_threads_share_kinds_of_characters():
-    texts = ["".join(map(chr, range(first, first + 700))).encode() for first in range(0x80, 0xD000, 699)]
-    tok = made('replace("q","r")+lowercase')  # a table of its own, which is empty
-    expected = by_parts(made('replace("q","r")+lowercase'), texts)
-    with ThreadPoolExecutor(4) as pool:
-        data, offsets = pack_bytes(texts)
-        for found in pool.map(lambda _: tok.encode_buffers(data, offsets, as_text=True).to_lists(), range(8)):
-            assert found == expected
 
 
 def test_the_law_holds_for_what_is_remembered():

@@ -14,15 +14,13 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved, texts_
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
-from tokmill.tokenizer.formats.models import bpe_model, check_settings, merges_of, vocab_by_text
+from tokmill.tokenizer.formats.models import JsonFile, bpe_model, vocab_by_text
 from tokmill.tokenizer.formats.split_steps import (
     byte_level,
     check_chain,
     in_sequence,
     named,
     read_split,
-    refusal,
-    steps_of,
     write_chain,
 )
 from tokmill.tokenizer.kernels.pair_tables import MAX_MERGES
@@ -31,14 +29,6 @@ from tokmill.tokenizer.splitting import SPLIT_PATTERNS, PatternLike
 from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 _UNUSED = "<unused {}>"
-_STEPS = " and ByteLevel"
-
-_MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "continuing_subword_prefix": (None, ""),  # first, since such files have an unknown token, too
-    "dropout": (None, 0.0),
-    "unk_token": (None,),
-    "byte_fallback": (False,),
-}
 
 
 def reads(content: Mapping[str, Any]) -> bool:
@@ -75,48 +65,38 @@ def _without_holes(vocab: dict[str, int], vocab_size: int) -> dict[str, int]:
     return vocab | {_UNUSED.format(i): i for i in holes}
 
 
-def read(
-    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-) -> tuple[BytePairModel, PreTokenizer]:
+def read(file: JsonFile) -> tuple[BytePairModel, PreTokenizer]:
     """Read the model and the pre-tokenizer."""
-    model = content["model"]
-    _check_decoder(content.get("decoder"), where)
-    check_settings(model, _MODEL_MUST_BE, "byte-level BPE here", where)
-    texts = {
-        i: text
-        for i, text in texts_by_id(model["vocab"], special_tokens).items()
-        if text != _UNUSED.format(i)
-    }
-    tokens = {i: to_bytes(text, where) for i, text in texts.items()}
-    merges = [(to_bytes(left, where), to_bytes(right, where)) for left, right in merges_of(model)]
-    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
-    return (
-        BytePairModel.build(vocabulary, merges, ignore_merges=bool(model.get("ignore_merges"))),
-        _read_pre_tokenizer(content.get("pre_tokenizer"), where),
-    )
+    _check_decoder(file)
+    known = {"unk_token": (None,), "byte_fallback": (False,), "ignore_merges": (False, True)}
+    file.check_bpe("byte-level BPE here", **known)
+    texts = texts_by_id(file.model["vocab"], file.specials)
+    tokens = {i: to_bytes(text, file.where) for i, text in texts.items() if text != _UNUSED.format(i)}
+    merges = [(to_bytes(left, file.where), to_bytes(right, file.where)) for left, right in file.merges()]
+    whole = bool(file.model.get("ignore_merges"))
+    return BytePairModel.build(file.build(tokens), merges, ignore_merges=whole), _read_pre_tokenizer(file)
 
 
-def _check_decoder(value: dict[str, Any] | None, where: str) -> None:
+def _check_decoder(file: JsonFile) -> None:
     """Refuse a decoder that does more than to lay bytes end to end; a file may have none."""
+    value = file.content.get("decoder")
     steps: list[Any] = [] if value is None else value.get("decoders", [value])
-    kinds = [step.get("type") for step in steps]
-    if kinds not in ([], ["ByteLevel"], ["ByteLevel", "Fuse"]):
-        raise refusal(where, "decoder", value, "only ByteLevel can join the tokens of byte-level BPE")
+    if [step.get("type") for step in steps] not in ([], ["ByteLevel"], ["ByteLevel", "Fuse"]):
+        raise file.refusal("decoder", value, "only ByteLevel can join the tokens of byte-level BPE")
 
 
-def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> PreTokenizer:
-    steps = steps_of(value)
+def _read_pre_tokenizer(file: JsonFile) -> PreTokenizer:
+    steps = file.steps
     if not steps or steps[-1]["type"] != "ByteLevel":
-        raise refusal(
-            where, "pre_tokenizer", [step["type"] for step in steps], "the last step must be ByteLevel"
-        )
+        kinds = [step["type"] for step in steps]
+        raise file.refusal("pre_tokenizer", kinds, "the last step must be ByteLevel")
     if steps[-1].get("add_prefix_space"):
-        raise refusal(where, "pre_tokenizer.add_prefix_space", True, "only False can be done")
-    chain = [read_split(step, where, _STEPS) for step in steps[:-1]]
+        raise file.refusal("pre_tokenizer.add_prefix_space", True, "only False can be done")
+    chain = [read_split(step, file.where) for step in steps[:-1]]
     if steps[-1].get("use_regex", True):
         chain.append(SPLIT_PATTERNS["gpt2"])
     if not chain:
-        raise refusal(where, "pre_tokenizer", "ByteLevel", "without use_regex it needs a Split before it")
+        raise file.refusal("pre_tokenizer", "ByteLevel", "without use_regex it needs a Split before it")
     return PreTokenizer(named(tuple(chain)))
 
 

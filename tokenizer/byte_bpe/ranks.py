@@ -21,7 +21,7 @@ import numpy as np
 
 from tokmill.tokenizer.byte_bpe.model import define, merges_from_ranks, model_of
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, cannot_express, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
@@ -47,15 +47,11 @@ def check_ranks(definition: Definition, format_name: str) -> None:
     special = np.array(list(definition.special_tokens.values()), np.int64)
     merges, unreached = merges_from_ranks(vocabulary.data, vocabulary.offsets, special)
     if not np.array_equal(merges, model.merges):
-        raise FormatError(
-            f"format='{format_name}' cannot express this tokenizer: it keeps the order of tokens only, and "
-            "the merges that follow from it are others than this tokenizer's; use format='huggingface'"
-        )
+        what = "this tokenizer: it keeps the order of tokens only, from which other merges follow"
+        raise cannot_express(format_name, what, "huggingface")
     if unreached.shape[0] and not model.ignore_merges:
-        raise FormatError(
-            f"format='{format_name}' cannot express this tokenizer: tiktoken would take the pre-token "
-            f"{definition.tokens[int(unreached[0])]!r} whole, which merging does not; use format='tokmill'"
-        )
+        token = definition.tokens[int(unreached[0])]
+        raise cannot_express(format_name, f"this tokenizer: tiktoken takes {token!r} whole, merging does not")
 
 
 def _read_tiktoken(path: Path, usage: Usage) -> Definition:
@@ -238,9 +234,7 @@ def _check_tekken(definition: Definition, number: int) -> None:
     }
     for rule, holds in rules.items():
         if not holds:
-            raise FormatError(
-                f"format='tekken' cannot express this tokenizer: it needs {rule}; use format='tokmill'"
-            )
+            raise cannot_express("tekken", f"this tokenizer: it needs {rule}")
 
 
 def _row(rank: int, token: bytes) -> dict[str, Any]:

@@ -22,15 +22,14 @@ from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.steps import MARK
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
+from tokmill.tokenizer.core.errors import FormatError, cannot_express
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
-from tokmill.tokenizer.formats.models import bpe_model, check_settings, merges_of, unknown_token
+from tokmill.tokenizer.formats.models import JsonFile, bpe_model
 from tokmill.tokenizer.formats.normalizers import sentence_steps
-from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
@@ -90,10 +89,8 @@ def _pairs(group: list[str]) -> list[tuple[str, str]]:
 
 
 def _refusal(reason: str) -> FormatError:
-    return FormatError(
-        f"format='huggingface' cannot express these pieces as a list of merges: {reason}; use "
-        "format='sentencepiece' or 'tokmill'"
-    )
+    what = f"these pieces as a list of merges: {reason}"
+    return cannot_express("huggingface", what, "sentencepiece", "tokmill")
 
 
 def _places(piece: str) -> list[int]:
@@ -153,14 +150,6 @@ def _neighbours(base: str, pieces: Mapping[str, int]) -> tuple[list[str], list[s
     return kept[0][:_MOST_NEIGHBOURS], kept[1][:_MOST_NEIGHBOURS]
 
 
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "dropout": (None, 0.0),
-    "continuing_subword_prefix": (None, ""),
-    "end_of_word_suffix": (None, ""),
-    "ignore_merges": (False,),
-}
-
-
 def reads(content: Mapping[str, Any]) -> bool:
     """Whether a file is of this family: BPE over text that is not cut, or before every `▁`."""
     model = content["model"]
@@ -168,45 +157,24 @@ def reads(content: Mapping[str, Any]) -> bool:
     return is_pairs and metaspace.has(content.get("pre_tokenizer"))
 
 
-def read(
-    content: Mapping[str, Any], _special_tokens: Mapping[str, int], _num_reserved: int, where: str
-) -> tuple[Model, Any]:
-    """Refuse a file whose text is cut in another way; `read_marked` reads the others."""
-    raise refusal(where, "pre_tokenizer", content.get("pre_tokenizer"), f"{NAME} has Metaspace, or none")
-
-
-def read_marked(
-    content: Mapping[str, Any],
-    special_tokens: Mapping[str, int],
-    num_reserved: int,
-    where: str,
-    pattern: str,
-) -> tuple[Model, str]:
+def read_marked(file: JsonFile, pattern: str) -> tuple[Model, str]:
     """Read the model of a file; return the pattern that cuts its text, too."""
-    model = content["model"]
-    check_settings(model, _MUST_BE, NAME, where)
-    unknown = unknown_token(model, special_tokens, where)
-    byte_ids = read_byte_ids(model["vocab"], model, where)
-    texts = texts_by_id(model["vocab"], special_tokens)
-    tokens = {i: byte_ids.get(i, text.encode()) for i, text in texts.items()}
-    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved, byte_ids)
-    merges = _read_merges(model, special_tokens, where)
-    scores, fuse = np.zeros(vocabulary.size), bool(model.get("fuse_unk", False))
-    made = CharacterPairModel(vocabulary, scores, unknown, (), merges, fuse or bool(byte_ids))
+    file.check_bpe(NAME, end_of_word_suffix=(None, ""))
+    unknown = file.unknown()
+    byte_ids = read_byte_ids(file.model["vocab"], file.model, file.where)
+    vocabulary = file.vocabulary(byte_ids=byte_ids)
+    fuse = bool(file.model.get("fuse_unk", False)) or bool(byte_ids)
+    made = CharacterPairModel(vocabulary, np.zeros(vocabulary.size), unknown, (), _read_merges(file), fuse)
     return made, _cuts(made) if pattern == WHOLE_TEXT else pattern
 
 
-def _read_merges(
-    model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str
-) -> NDArray[np.int32]:
-    ids, found = model["vocab"], list[tuple[int, int]]()
-    for rank, (left, right) in enumerate(merges_of(model)):
+def _read_merges(file: JsonFile) -> NDArray[np.int32]:
+    ids, found = file.model["vocab"], list[tuple[int, int]]()
+    for rank, (left, right) in enumerate(file.merges()):
         if left not in ids or right not in ids or left + right not in ids:
-            names = f"{left!r:.80}, {right!r:.80} and {left + right!r:.80}"
-            raise refusal(
-                where, f"model.merges[{rank}]", model["merges"][rank], f"{names} must be in the vocabulary"
-            )
-        if not special_tokens.keys() & {left, right, left + right}:
+            rule = f"{left!r:.80}, {right!r:.80} and {left + right!r:.80} must be in the vocabulary"
+            raise file.refusal(f"model.merges[{rank}]", file.model["merges"][rank], rule)
+        if not file.specials.keys() & {left, right, left + right}:
             found.append((ids[left], ids[right]))
     return np.array(found, np.int32).reshape(-1, 2)
 
@@ -227,10 +195,8 @@ def prepared(definition: Definition) -> Definition:
     if not isinstance(normalizer, SentenceNormalizer) or definition.pre_tokenizer.chain != (
         pattern_of(model),
     ):
-        raise FormatError(
-            "format='huggingface' cannot express BPE that joins any two pieces that make a piece, but for "
-            "that of SentencePiece's models; use format='tokmill'"
-        )
+        what = "BPE that joins any two pieces that make a piece, but for SentencePiece's models"
+        raise cannot_express("huggingface", what)
     name = sentence_steps(normalizer)
     made = with_merges(model)
     decoder = Decoder("metaspace_fused" if normalizer.add_dummy_prefix else "metaspace_never")
@@ -247,14 +213,9 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     """Return the pre-tokenizer, the decoder and the model."""
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, CharacterPairModel) or model.pairs is None:
-        raise FormatError(
-            "format='huggingface' cannot express BPE without a list of merges; use format='tokmill'"
-        )
+        raise cannot_express("huggingface", "BPE without a list of merges")
     if chain not in ((metaspace.WORDS,), (_cuts(model),)) or model.frozen:
-        raise FormatError(
-            f"format='huggingface' cannot express split_pattern={chain!r:.200} for this model; use "
-            "format='tokmill'"
-        )
+        raise cannot_express("huggingface", f"split_pattern={chain!r:.200} for this model")
     return {
         "pre_tokenizer": metaspace.write(definition.normalizer, chain[0]),
         "decoder": write_joining(definition.decoder.name, model),

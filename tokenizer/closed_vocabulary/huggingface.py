@@ -7,14 +7,10 @@ Tokens that are not UTF-8 cannot be written.
 from collections.abc import Mapping
 from typing import Any
 
-from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
-from tokmill.tokenizer.formats.models import text_of, unknown_token
+from tokmill.tokenizer.formats.models import JsonFile, text_of
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
-    named,
-    read_split,
-    refusal,
     split_steps,
     steps_of,
 )
@@ -24,7 +20,6 @@ from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 EVERY_CHARACTER = r"[\s\S]"
-_STEPS = ""
 
 
 def _ends_in_characters(content: Mapping[str, Any]) -> bool:
@@ -59,25 +54,15 @@ class ClosedFormat:
             },
         }
 
-    def read(
-        self, content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-    ) -> tuple[Model, PreTokenizer]:
+    def read(self, file: JsonFile) -> tuple[Model, PreTokenizer]:
         """Read the model and the pre-tokenizer."""
-        model, decoder = content["model"], content.get("decoder")
-        steps = steps_of(content.get("pre_tokenizer"))
-        steps = steps[: len(steps) - len(self._last)]
-        if decoder is None or decoder.get("type") != "Fuse":
-            raise refusal(
-                where, "decoder", decoder, "only Fuse can join the tokens of a WordLevel model here"
-            )
-        unknown = unknown_token(model, special_tokens, where)
+        steps = file.steps[: len(file.steps) - len(self._last)]
+        file.check_decoder("Fuse", "only Fuse can join the tokens of a WordLevel model here")
+        unknown = file.unknown()
         if not steps:
-            raise refusal(where, "pre_tokenizer", None, "a WordLevel model needs a Split before it")
-        tokens = {i: text.encode() for i, text in texts_by_id(model["vocab"], special_tokens).items()}
-        vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
-        chain = tuple(read_split(step, where, _STEPS) for step in steps)
-        made = find_family(self._family).from_spec(vocabulary, {"unknown_token": unknown})
-        return made, PreTokenizer(named(chain))
+            raise file.refusal("pre_tokenizer", None, "a WordLevel model needs a Split before it")
+        made = find_family(self._family).from_spec(file.vocabulary(), {"unknown_token": unknown})
+        return made, file.pre_tokenizer(steps)
 
 
 WORD_LEVEL = ClosedFormat("word_level")

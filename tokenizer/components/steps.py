@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import regex
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.components.character_maps import Buffers
 from tokmill.tokenizer.components.normalizer_steps import WHITE_SPACE
-from tokmill.tokenizer.components.normalizers import normalize_buffers, steps_of
+from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.sentences import split_charsmap
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import FormatError
@@ -83,47 +83,6 @@ _MARK = MARK.encode()
 _WORD = regex.compile(f"[^{WHITE_SPACE}]+")
 _ASCII = 0x80
 _MAX_ASCII_TEXTS = 1 << 16
-
-
-class TextStep(Protocol):
-    """A step; a frozen value."""
-
-    def buffers(
-        self, data: NDArray[np.uint8], offsets: NDArray[np.int64], keep: Flags, first: Flags
-    ) -> Buffers:
-        """Change each document of a buffer by itself; see `pipeline.model.TextNormalizer`."""
-        ...
-
-    def spec(self) -> dict[str, Any]:
-        """Return the step as JSON-able data; equal steps give equal data."""
-        ...
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Steps that `components.normalizers` has.
-
-    Attributes:
-        name: their names, joined with `+`.
-
-    Raises:
-        TokenizerError: there is none of a name.
-    """
-
-    name: str
-
-    def __post_init__(self) -> None:
-        steps_of(self.name)
-
-    def buffers(
-        self, data: NDArray[np.uint8], offsets: NDArray[np.int64], keep: Flags, first: Flags
-    ) -> Buffers:
-        """Change each document of a buffer by itself."""
-        return normalize_buffers(self.name, data, offsets, keep)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the step as JSON-able data."""
-        return {"kind": "plain", "name": self.name}
 
 
 @dataclass(frozen=True)
@@ -213,11 +172,15 @@ class Marks:
         return _MARK + text if wanted and text and not text.startswith(_MARK) else text
 
 
+TextStep = Normalizer | Charsmap | Marks
+"""A step, of which `buffers` changes each document by itself."""
+
+
 def step_from_spec(spec: Mapping[str, Any]) -> TextStep:
-    """Build a step from the result of `spec`."""
+    """Build a step from the data that `StepNormalizer.spec` has of it."""
     match spec["kind"]:
         case "plain":
-            return Plain(spec["name"])
+            return Normalizer(spec["name"])
         case "charsmap":
             return Charsmap(base64.b64decode(spec["charsmap"], validate=True))
         case "marks" if isinstance(spec["words"], bool):
@@ -249,11 +212,16 @@ class StepNormalizer:
     @property
     def name(self) -> str:
         """Its name, for people: the names or kinds of its steps."""
-        return "+".join(step.name if isinstance(step, Plain) else step.spec()["kind"] for step in self.steps)
+        return "+".join(spec.get("name", spec["kind"]) for spec in self.spec()["steps"])
 
     def spec(self) -> dict[str, Any]:
         """Return the normalizer as JSON-able data."""
-        return {"steps": [step.spec() for step in self.steps]}
+        return {
+            "steps": [
+                {"kind": "plain", "name": step.name} if isinstance(step, Normalizer) else step.spec()
+                for step in self.steps
+            ]
+        }
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:

@@ -90,6 +90,12 @@ class FormatError(TokenizerError):
     """A tokenizer file that is missing, broken, or that the format cannot express."""
 
 
+def cannot_express(format_name: str, what: str, *others: str) -> FormatError:
+    """Return the error for an export that would lose something; other formats hold it, `tokmill` at least."""
+    use = " or ".join(map(repr, others or ("tokmill",)))
+    return FormatError(f"format={format_name!r} cannot express {what}; use format={use}")
+
+
 class LawError(TokenizerError):
     """An encoding that breaks a law of its family, which no text can cause.
 

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.errors import FormatError, cannot_express
 from tokmill.tokenizer.formats import files, gguf, huggingface, sentencepiece, transformers
 from tokmill.tokenizer.formats.files import read_json, write_json
 from tokmill.tokenizer.formats.gguf import MAGIC
@@ -55,11 +55,7 @@ WRITERS: dict[str, Writer] = {
     "tokmill": lambda definition, folder: [write_json(folder / files.TOKMILL, definition.to_spec())],
     "huggingface": huggingface.write,
     "huggingface_exact": partial(huggingface.write, exact=True),
-    "gpt2": _by_family("gpt2"),
-    "tiktoken": _by_family("tiktoken"),
-    "tekken": _by_family("tekken"),
-    "bert": _by_family("bert"),
-    "rwkv": _by_family("rwkv"),
+    **{name: _by_family(name) for name in ("gpt2", "tiktoken", "tekken", "bert", "rwkv")},
     "sentencepiece": sentencepiece.write,
 }
 """Formats by name."""
@@ -88,31 +84,20 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
     family = find_family(definition.family)
     if format_name != "tokmill" and format_name.removesuffix("_exact") not in family.formats:
-        raise FormatError(
-            f"format={format_name!r} cannot express a {family.name} tokenizer: it holds other families' "
-            f"models; use {_or([name for name in family.formats if name in WRITERS] or ['tokmill'])}"
-        )
+        what = f"a {family.name} tokenizer: it holds other families' models"
+        raise cannot_express(format_name, what, *(name for name in family.formats if name in WRITERS))
     if folder.is_file():
         raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
     if definition.absorbing and format_name not in _WITH_SIDES:
-        raise FormatError(
-            f"format={format_name!r} cannot express that {next(iter(definition.absorbing))!r:.80} takes "
-            "the white space beside it; use 'huggingface' or 'tokmill'"
-        )
+        what = f"that {next(iter(definition.absorbing))!r:.80} takes the white space beside it"
+        raise cannot_express(format_name, what, "huggingface", "tokmill")
     if definition.added_tokens and format_name not in _WITH_SIDES:
-        raise FormatError(
-            f"format={format_name!r} cannot express that {definition.added_tokens[0]!r:.80} is always found "
-            "in a text; use 'huggingface' or 'tokmill'"
-        )
+        what = f"that {definition.added_tokens[0]!r:.80} is always found in a text"
+        raise cannot_express(format_name, what, "huggingface", "tokmill")
     written = WRITERS[format_name](definition, folder)
     if format_name in _WITHOUT_ROLES and (definition.roles or definition.chat_templates):
         written += transformers.write(definition, folder)
     return written
-
-
-def _or(choices: list[str]) -> str:
-    *others, last = map(repr, choices)
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def read(path: Path, usage: Usage) -> Definition:
@@ -154,12 +139,12 @@ def file_in(folder: Path) -> Path:
 
 _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
     "tiktoken": lambda file: (
-        file.name.endswith(files.TIKTOKEN_SUFFIX) or files.begins_with_rank(files.head_of(file))
+        file.name.endswith(files.TIKTOKEN_SUFFIX) or bool(files.RANK.match(files.head_of(file)))
     ),
     "sentencepiece": lambda file: file.suffix == ".model" or files.begins_with_piece(files.head_of(file)),
     "gpt2": lambda file: file.name.endswith((files.GPT2_VOCAB, files.GPT2_MERGES)),
     "codes": lambda file: files.is_codes(file.name, files.head_of(file)),
-    "rwkv": lambda file: files.begins_with_literal(files.head_of(file)),
+    "rwkv": lambda file: bool(files.LITERAL.match(files.head_of(file))),
     "bert": lambda file: file.name.endswith(files.BERT),
 }
 """What tells that a file is of a format, tried in this order; the others are JSON."""

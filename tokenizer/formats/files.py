@@ -124,18 +124,9 @@ GPT2_VOCAB, GPT2_MERGES = "vocab.json", "merges.txt"
 
 _PIECE_TAG, _ONE_BYTE, _LEAST_PIECE = 0x0A, 0x80, 6
 _AFTER_TEXT = (b"\x15", b"\x18")  # the tags of a score and a type
-_LITERAL = re.compile(rb"[0-9]{1,7} b?(['\"])[^\n]*\1 [0-9]{1,7}\r?\n")
-_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
-
-
-def begins_with_rank(head: bytes) -> bool:
-    """Whether the first line of a file is one of tiktoken's: a token in base64 and its rank."""
-    return _RANK.match(head) is not None
-
-
-def begins_with_literal(head: bytes) -> bool:
-    """Whether the first line of a file is one of RWKV's: an id, a literal in quotes, and its length."""
-    return _LITERAL.match(head) is not None
+LITERAL = re.compile(rb"[0-9]{1,7} b?(['\"])[^\n]*\1 [0-9]{1,7}\r?\n")
+RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
+"""The first line of RWKV's files: an id, a literal in quotes, its length; of tiktoken's: base64, a rank."""
 
 
 def begins_with_piece(head: bytes) -> bool:

@@ -14,10 +14,11 @@ from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.components.specials import Side
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
-from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace, normalizers, transformers
 from tokmill.tokenizer.formats.files import HUGGINGFACE, write_json
 from tokmill.tokenizer.formats.metaspace import read_joining
+from tokmill.tokenizer.formats.models import JsonFile
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules
@@ -195,13 +196,13 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     late = _normalized_tokens(tokens, where, normalizes=bool(steps))
     ids = {token["content"]: token["id"] for token in tokens}
     specials = {name: i for name, i in ids.items() if name not in known}
-    given = content, specials, count_reserved(specials), where
+    file = JsonFile(content, specials, where)
     template = read_template(content.get("post_processor"), specials, where)
     if marked:
-        model, cuts = part.read_marked(*given, pattern)
+        model, cuts = part.read_marked(file, pattern)
         pre_tokenizer, decoder = PreTokenizer(cuts), read_joining(content.get("decoder"), model, where)
     else:
-        model, pre_tokenizer = part.read(*given)
+        model, pre_tokenizer = part.read(file)
         decoder = "end_of_word" if loses_spaces else _read_decoder(content.get("decoder"))
     _check_ids(model.vocabulary, {name: ids[name] for name in known}, where)
     read = Definition(model, pre_tokenizer, normalizer, template, Decoder(decoder))

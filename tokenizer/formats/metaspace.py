@@ -10,9 +10,10 @@ text's first space.
 from collections.abc import Mapping
 from typing import Any, cast
 
+from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.normalizers import steps_of as named_steps
-from tokmill.tokenizer.components.steps import MARK, Marks, Plain, Prepend, StepNormalizer, TextStep
-from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.components.steps import MARK, Marks, Prepend, StepNormalizer, TextStep
+from tokmill.tokenizer.core.errors import cannot_express
 from tokmill.tokenizer.formats.split_steps import in_sequence, refusal, steps_of
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
@@ -57,10 +58,7 @@ def write_joining(name: str, model: Model) -> Json:
     if name == "metaspace_first" and not by_bytes:
         return {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "always", "split": True}
     if name not in known:
-        raise FormatError(
-            f"format='huggingface' cannot express decoder={name!r} for tokens that hold {MARK}; use "
-            "format='tokmill'"
-        )
+        raise cannot_express("huggingface", f"decoder={name!r} for tokens that hold {MARK}")
     return {"type": "Sequence", "decoders": known[name]}
 
 
@@ -136,7 +134,7 @@ def _is_space(step: dict[str, Any]) -> bool:
 
 def _leaves_no_space(steps: list[TextStep]) -> bool:
     """Whether the last step has replaced all spaces."""
-    last = named_steps(steps[-1].name)[-1] if steps and isinstance(steps[-1], Plain) else None
+    last = named_steps(steps[-1].name)[-1] if steps and isinstance(steps[-1], Normalizer) else None
     return (
         last is not None
         and last.name == "replace"

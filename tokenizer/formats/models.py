@@ -1,11 +1,14 @@
 """What the families' models share in a `tokenizer.json`, and in files like it: settings, texts and merges."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, cannot_express, refuse_malformed
+from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved, texts_by_id
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import (
     GPT2_MERGES,
@@ -17,8 +20,9 @@ from tokmill.tokenizer.formats.files import (
     write_merges,
 )
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
-from tokmill.tokenizer.formats.split_steps import refusal
+from tokmill.tokenizer.formats.split_steps import named, read_split, refusal, steps_of
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 Json = dict[str, Any]
 
@@ -40,26 +44,79 @@ def bpe_model(vocab: Mapping[str, int], merges: list[list[str]], **settings: Any
     }
 
 
-def check_settings(
-    model: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]], name: str, where: str
-) -> None:
-    """Refuse settings of a model that a family does not have; the first value is that of files without it."""
-    for key, values in allowed.items():
-        if model.get(key, values[0]) not in values:
-            raise refusal(where, f"model.{key}", model[key], f"{name} has {values[0]!r}")
+@dataclass(frozen=True)
+class JsonFile:
+    """A `tokenizer.json`, of which a family reads the model and the pre-tokenizer.
 
+    Attributes:
+        content: what the file holds.
+        specials: the special tokens' ids.
+        where: the file, for errors.
+    """
 
-def unknown_token(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:
-    """Return the unknown token, which must be special: without one, unknown text would vanish."""
-    unknown: str | None = model.get("unk_token")
-    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
-    return unknown
+    content: Json
+    specials: Mapping[str, int]
+    where: str
 
+    @property
+    def model(self) -> Json:
+        """What the file says of the model."""
+        model: Json = self.content["model"]
+        return model
 
-def merges_of(model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a model's merges: pairs, or in older files two pieces with a space between them."""
-    return [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    @property
+    def steps(self) -> list[Json]:
+        """The steps of the pre-tokenizer."""
+        return steps_of(self.content.get("pre_tokenizer"))
+
+    def refusal(self, key: str, value: object, rule: str) -> FormatError:
+        """Return the error for a value that cannot be read."""
+        return refusal(self.where, key, value, rule)
+
+    def check_decoder(self, kind: str, rule: str, **settings: object) -> None:
+        """Refuse a decoder that is of another kind, or has other settings."""
+        value = self.content.get("decoder") or {}
+        found = value.get("type"), *(value.get(key, usual) for key, usual in settings.items())
+        if found != (kind, *settings.values()):
+            raise self.refusal("decoder", self.content.get("decoder"), rule)
+
+    def check_bpe(self, name: str, **allowed: tuple[Any, ...]) -> None:
+        """Refuse settings of a `BPE` model that a family does not have; the first value is the usual one."""
+        usual: dict[str, tuple[Any, ...]] = {
+            "continuing_subword_prefix": (None, ""),
+            "dropout": (None, 0.0),
+            "ignore_merges": (False,),
+        }
+        for key, values in (usual | allowed).items():
+            if self.model.get(key, values[0]) not in values:
+                raise self.refusal(f"model.{key}", self.model[key], f"{name} has {values[0]!r}")
+
+    def unknown(self) -> str:
+        """Return the unknown token, which must be special: without one, unknown text would vanish."""
+        unknown: str | None = self.model.get("unk_token")
+        if unknown is None or self.specials.get(unknown) != self.model["vocab"].get(unknown):
+            raise self.refusal("model.unk_token", unknown, "it must be an added token, too")
+        return unknown
+
+    def merges(self) -> list[tuple[str, str]]:
+        """Return the merges: pairs, or in older files two pieces with a space between them."""
+        rows = self.model["merges"]
+        return [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in rows]
+
+    def vocabulary(
+        self, read: Callable[[str], bytes] = str.encode, byte_ids: Mapping[int, bytes] = MappingProxyType({})
+    ) -> Vocabulary:
+        """Return the vocabulary of a model that has ids by text."""
+        texts = texts_by_id(self.model["vocab"], self.specials)
+        return self.build({i: byte_ids[i] if i in byte_ids else read(texts[i]) for i in texts}, byte_ids)
+
+    def build(self, tokens: Mapping[int, bytes], byte_ids: Iterable[int] = ()) -> Vocabulary:
+        """Put tokens and the special ones together."""
+        return Vocabulary.build(tokens, self.specials, count_reserved(self.specials), byte_ids)
+
+    def pre_tokenizer(self, steps: Sequence[Json]) -> PreTokenizer:
+        """Read steps that isolate what they match."""
+        return PreTokenizer(named(tuple(read_split(step, self.where) for step in steps)))
 
 
 def text_of(token: bytes, format_name: str = "huggingface") -> str:
@@ -67,10 +124,7 @@ def text_of(token: bytes, format_name: str = "huggingface") -> str:
     try:
         return token.decode()
     except UnicodeDecodeError:
-        raise FormatError(
-            f"format={format_name!r} cannot express the token {token!r:.200}, which is not UTF-8; use "
-            "format='tokmill'"
-        ) from None
+        raise cannot_express(format_name, f"the token {token!r:.200}, which is not UTF-8") from None
 
 
 def vocab_by_text(definition: Definition, format_name: str, spell: Callable[[bytes], str]) -> dict[str, int]:

@@ -12,8 +12,8 @@ from typing import Any
 from tokmill.tokenizer.components.normalizer_steps import Step, spelled, steps_of
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer, split_charsmap
-from tokmill.tokenizer.components.steps import MARK, Charsmap, Marks, Plain, StepNormalizer, TextStep
-from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.components.steps import MARK, Charsmap, Marks, StepNormalizer, TextStep
+from tokmill.tokenizer.core.errors import FormatError, cannot_express
 from tokmill.tokenizer.formats.split_steps import read_otherwise, refusal
 from tokmill.tokenizer.pipeline.model import TextNormalizer
 
@@ -32,14 +32,6 @@ _SIDES = {sides: name for name, sides in _STRIPS.items()}
 _BERT_STEPS = ("bert_clean", "cjk_spaces", "strip_nonspacing", "lowercase")
 _OF_BERT_ALONE = frozenset(_BERT_STEPS[:-1])
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
-
-
-def write_named(name: str | None) -> dict[str, Any] | None:
-    """Return the normalizer of a name."""
-    steps = [_write_run(run) for run in _runs(steps_of(name))]
-    if len(steps) > 1:
-        return {"type": "Sequence", "normalizers": steps}
-    return steps[0] if steps else None
 
 
 def _runs(steps: Sequence[Step]) -> list[list[Step]]:
@@ -80,18 +72,6 @@ def _write_replace(step: Step) -> dict[str, Any]:
         )
     kind = "String" if step.name == "replace" else "Regex"
     return {"type": "Replace", "pattern": {kind: old}, "content": new}
-
-
-def read_named(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | None:
-    """Return the normalizer's name.
-
-    A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
-    white space (`loses_spaces`).
-    """
-    steps = flat(value)
-    if loses_spaces:
-        steps = [step for step in steps if step != _ONE_SPACE]
-    return spelled(tuple(read for step in steps for read in _read_step(step, where)))
 
 
 def flat(value: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -146,14 +126,18 @@ _RULES = "Precompiled"
 
 
 def read(value: Json | None, where: str, *, loses_spaces: bool) -> list[TextStep]:
-    """Read a normalizer; see `formats.normalizers.read`."""
+    """Read a normalizer.
+
+    A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
+    white space (`loses_spaces`).
+    """
     steps = list[TextStep]()
-    for kind, given in groupby(flat(value), key=lambda step: step["type"] == _RULES):
-        if kind:
-            steps += [_read_charsmap(step["precompiled_charsmap"], where) for step in given]
-            continue
-        name = read_named({"type": "Sequence", "normalizers": list(given)}, where, loses_spaces)
-        steps += [Plain(name)] if name else []
+    given = [step for step in flat(value) if not (loses_spaces and step == _ONE_SPACE)]
+    for by_rules, run in groupby(given, key=lambda step: step["type"] == _RULES):
+        if by_rules:
+            steps += [_read_charsmap(step["precompiled_charsmap"], where) for step in run]
+        elif name := spelled(tuple(read for step in run for read in _read_step(step, where))):
+            steps.append(Normalizer(name))
     return steps
 
 
@@ -173,27 +157,23 @@ def normalizer_of(steps: Sequence[TextStep], marks: Marks | None = None) -> Text
     every = (*steps, *([marks] if marks else []))
     if not every:
         return Normalizer()
-    only = every[0] if len(every) == 1 else None
-    return Normalizer(only.name) if isinstance(only, Plain) else StepNormalizer(every)
+    return every[0] if len(every) == 1 and isinstance(every[0], Normalizer) else StepNormalizer(every)
 
 
 def write(normalizer: TextNormalizer) -> Json | None:
     """Write a normalizer; `Marks` is left to `metaspace.write`."""
-    if isinstance(normalizer, Normalizer):
-        return write_named(normalizer.name)
-    if not isinstance(normalizer, StepNormalizer):
-        raise FormatError(
-            f"format='huggingface' cannot express normalizer={normalizer.name!r}, which treats white space "
-            "in a way of its own; use format='sentencepiece' or 'tokmill'"
-        )
-    steps = [written for step in normalizer.steps for written in _write(step)]
+    if not isinstance(normalizer, Normalizer | StepNormalizer):
+        what = f"normalizer={normalizer.name!r}, which treats white space in a way of its own"
+        raise cannot_express("huggingface", what, "sentencepiece", "tokmill")
+    given = normalizer.steps if isinstance(normalizer, StepNormalizer) else (normalizer,)
+    steps = [written for step in given for written in _write(step)]
     return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else steps[0] if steps else None
 
 
 def _write(step: TextStep) -> list[Json]:
     match step:
-        case Plain(name):
-            return flat(write_named(name))
+        case Normalizer(name):
+            return [_write_run(run) for run in _runs(steps_of(name))]
         case Charsmap(charsmap):
             return [{"type": _RULES, "precompiled_charsmap": base64.b64encode(charsmap).decode()}]
     return []
@@ -205,10 +185,8 @@ _AT_THE_BEGINNING, _AT_THE_END = r"(?<![\s\S]) +", rf"[ {MARK}]+(?![\s\S])"
 def sentence_steps(normalizer: SentenceNormalizer) -> str | None:
     """Return the name of a normalizer (`components.normalizers`) that does the same."""
     for reason in _reasons(normalizer):
-        raise FormatError(
-            f"format='huggingface' cannot express normalizer={normalizer.name!r}: {reason}; use "
-            "format='sentencepiece' or 'tokmill'"
-        )
+        what = f"normalizer={normalizer.name!r}: {reason}"
+        raise cannot_express("huggingface", what, "sentencepiece", "tokmill")
     extra = [
         Step("replace_pattern", (_AT_THE_BEGINNING, "")),
         Step("replace_pattern", (_AT_THE_END, "")),

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, cannot_express, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import (
@@ -185,11 +185,8 @@ def _written_settings(definition: Definition) -> dict[str, bool]:
 
 
 def _refusal() -> FormatError:
-    return FormatError(
-        "format='sentencepiece' cannot express this tokenizer: it needs a model that was read from such a "
-        "file, and no template but of the tokens that begin and end texts; use format='huggingface' or "
-        "'tokmill'"
-    )
+    what = "this tokenizer: it needs a model that was read from such a file, and no template but bos and eos"
+    return cannot_express("sentencepiece", what, "huggingface", "tokmill")
 
 
 def _pieces(model: Any, normalizer: SentenceNormalizer) -> list[Piece]:
@@ -207,9 +204,7 @@ def _pieces(model: Any, normalizer: SentenceNormalizer) -> list[Piece]:
         elif token in kept:
             kind = PieceKind.USER_DEFINED
         if not token or (kind != PieceKind.BYTE and text.encode() != token):
-            raise FormatError(
-                f"format='sentencepiece' cannot express id {i}, {token!r:.80}; use format='tokmill'"
-            )
+            raise cannot_express("sentencepiece", f"id {i}, {token!r:.80}")
         score = 0.0 if kind == PieceKind.USER_DEFINED else float(model.scores[i])
         pieces.append(Piece(text, score, kind))
     return pieces

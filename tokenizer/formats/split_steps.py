@@ -136,14 +136,14 @@ def steps_of(value: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [step for part in value["pretokenizers"] for step in steps_of(part)]
 
 
-def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
+def read_split(step: dict[str, Any], where: str) -> str:
     """Read the expression of one step."""
     if step["type"] == "Digits":
         return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
     if step["type"] == "Punctuation":
         return _behaving(SPLIT_PATTERNS["punctuation"], step.get("behavior", "Isolated"), where)
     if step["type"] != "Split":
-        reason = _REFUSED.get(step["type"], f"only Split, Punctuation, Digits{allowed} can be read")
+        reason = _REFUSED.get(step["type"], _CAN_BE_READ)
         raise refusal(where, "pre_tokenizer.type", step["type"], reason)
     pattern, behavior, invert = step["pattern"], step["behavior"], bool(step.get("invert"))
     expression: str = pattern["Regex"] if "Regex" in pattern else regex.escape(pattern["String"])
@@ -160,6 +160,10 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
     return _behaving(expression, behavior, where)
 
 
+_CAN_BE_READ = (
+    "only Split, Punctuation, Digits, ByteLevel at the end of byte-level ones, and for words UnicodeScripts, "
+    "BertPreTokenizer, Whitespace and WhitespaceSplit can be read"
+)
 _LEAVE_STRETCHES = {"punctuation", "unicode_scripts"}
 _MATCH_EVERYTHING = {SPLIT_PATTERNS[name] for name in SPLIT_PATTERNS if name not in _LEAVE_STRETCHES}
 _REFUSED = {
@@ -216,7 +220,6 @@ _CHAINS = {step["type"]: chain for chain, step in WHOLE_STEPS.items() if step is
 _SCRIPTS = SPLIT_PATTERNS["unicode_scripts"]
 _SPACES = frozenset({r"\s", r"\s+"})
 _NOT_SPACES = frozenset({r"\S+", r"[^\s]+"})
-_STEPS = ", UnicodeScripts, BertPreTokenizer, Whitespace and WhitespaceSplit"
 
 
 def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Json]:
@@ -244,7 +247,7 @@ def read_steps(steps: Sequence[Json], family: str, where: str) -> tuple[str, ...
     for step in steps:
         known = _whole_chain(step)
         by_scripts = step["type"] == "UnicodeScripts"
-        chain += known or (_SCRIPTS if by_scripts else read_split(step, where, _STEPS),)
+        chain += known or (_SCRIPTS if by_scripts else read_split(step, where),)
         loses_spaces = loses_spaces or known is not None
     if not loses_spaces:
         types = [step["type"] for step in steps]

@@ -5,7 +5,7 @@ defined are cut out of the normalized text, the longest at a place, and not coun
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
@@ -220,15 +220,8 @@ def _named(options: ModelOptions) -> dict[str, int]:
 
 def piece_rules(options: ModelOptions) -> PieceRules:
     """Return the rules for pieces that options stand for."""
-    return PieceRules(
-        longest=options.max_piece_length,
-        split_by_unicode_script=options.split_by_unicode_script,
-        split_by_number=options.split_by_number,
-        split_by_whitespace=options.split_by_whitespace,
-        split_digits=options.split_digits,
-        allow_whitespace_only_pieces=options.allow_whitespace_only_pieces,
-        treat_whitespace_as_suffix=options.treat_whitespace_as_suffix,
-    )
+    names = {rule.name for rule in fields(PieceRules)} - {"longest"}
+    return PieceRules(longest=options.max_piece_length, **{name: getattr(options, name) for name in names})
 
 
 def too_small(vocab_size: int, symbols: int, characters: int, coverage: float) -> TrainingError:

@@ -82,7 +82,7 @@ def outline(pattern: str) -> Outline:
             case "repeat":
                 groups[-1].repeat(*_counts(found[0]))
             case "class":
-                position = _class_end(pattern, found.start())
+                position = class_end(pattern, found.start())
                 groups[-1].add(Outline(1, 0, takes_text=True))
             case "one" | "none" as kind:
                 groups[-1].add(Outline(1, 0, takes_text=kind == "one"))
@@ -131,8 +131,11 @@ def _counts(quantifier: str) -> tuple[int, int]:
     return least, max(least, most)
 
 
-def _class_end(pattern: str, position: int) -> int:
-    """Find the end of the class that starts here, or the end of the pattern if it is not closed."""
+def class_end(pattern: str, position: int) -> int:
+    """Find the end of the class that starts here; classes may hold classes, and `]` may come first.
+
+    It is the end of the pattern if the class is not closed.
+    """
     depth = 0
     while position < len(pattern):
         if pattern[position] == "\\":

@@ -14,6 +14,7 @@ atoms.
 import re
 from typing import Literal, NamedTuple
 
+from tokmill.tokenizer.splitting.fallback import class_end
 from tokmill.tokenizer.splitting.syntax import (
     Choice,
     End,
@@ -101,7 +102,7 @@ class _Parser:
         if character == "(":
             return self.group(flags)
         if character == "[":
-            return self.atom(self.class_end(), flags)
+            return self.atom(class_end(self.pattern, self.position), flags)
         if character == "\\":
             return self.escape(flags)
         if character == "$":
@@ -125,24 +126,6 @@ class _Parser:
         if found is None:
             raise UnsupportedError(f"{self.pattern[self.position : self.position + 2]!r}")
         return self.atom(found.end(), flags)
-
-    def class_end(self) -> int:
-        """Find the end of the class that starts here; classes may hold classes, and `]` may come first."""
-        position, depth = self.position, 0
-        while True:
-            if self.pattern[position] == "\\":
-                position += 1
-            elif self.pattern.startswith("[:", position) and depth:
-                position = self.pattern.index(":]", position) + 1
-            elif self.pattern[position] == "[":
-                depth += 1
-                position += self.pattern.startswith("^", position + 1)
-                position += self.pattern.startswith("]", position + 1)
-            elif self.pattern[position] == "]":
-                depth -= 1
-            position += 1
-            if not depth:
-                return position
 
     def group(self, flags: _Flags) -> Node:
         found = _GROUP.match(self.pattern, self.position)

@@ -14,21 +14,18 @@ from typing import Any
 import numpy as np
 
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.core.errors import FormatError, VocabularyError
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError, cannot_express
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
+from tokmill.tokenizer.formats.models import JsonFile
 from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
-    named,
-    read_split,
-    refusal,
     split_steps,
-    steps_of,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
@@ -67,7 +64,6 @@ def _neighbours(score: float) -> Iterator[float]:
         yield from (below, above)
 
 
-_STEPS = ""
 _BYTES_DECODER = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
 
 
@@ -82,10 +78,8 @@ def prepared(definition: Definition) -> Definition:
     if isinstance(normalizer, SentenceNormalizer):
         sentence_steps(normalizer)
     if isinstance(model, UnigramModel) and model.precision != "double":
-        raise FormatError(
-            "format='huggingface' cannot express precision='single', sums of scores that are rounded to 32 "
-            "bits as sentencepiece's are: tokenizers adds with 64; use format='sentencepiece' or 'tokmill'"
-        )
+        what = "precision='single': sentencepiece adds scores with 32 bits, tokenizers adds with 64"
+        raise cannot_express("huggingface", what, "sentencepiece", "tokmill")
     return definition
 
 
@@ -115,10 +109,7 @@ def _around(definition: Definition, chain: tuple[str, ...], *, exact: bool) -> d
             "decoder": write_joining(definition.decoder.name, definition.model),
         }
     if definition.decoder.name != "fuse":
-        raise FormatError(
-            f"format='huggingface' cannot express a Unigram model with decoder={definition.decoder.name!r}; "
-            "use format='tokmill'"
-        )
+        raise cannot_express("huggingface", f"a Unigram model with decoder={definition.decoder.name!r}")
     check_chain(chain)
     by_bytes = bool(definition.vocabulary.byte_ids)
     if by_bytes:
@@ -131,10 +122,8 @@ def _check_names_are_cut(definition: Definition) -> None:
     """Refuse patterns that leave the text `<0x41>` whole, which tokenizers would take for the byte."""
     splitter, name = definition.pre_tokenizer.compile(), byte_name(0x41)
     if any(name in part for text in (name, f" {name}", f"a{name}b") for part in splitter.split_text(text)):
-        raise FormatError(
-            "format='huggingface' cannot express bytes for unknown characters with a split pattern that "
-            f"leaves {name} whole: tokenizers would take this text for the byte; use format='tokmill'"
-        )
+        what = f"bytes for unknown characters with a split pattern that leaves {name} whole"
+        raise cannot_express("huggingface", f"{what}: tokenizers would take this text for the byte")
 
 
 def _as_written(model: UnigramModel) -> list[float]:
@@ -162,59 +151,44 @@ def _text(token: bytes, i: int, model: UnigramModel) -> str:
     return text
 
 
-def read(
-    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-) -> tuple[Model, PreTokenizer]:
+def read(file: JsonFile) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer."""
-    decoder, by_bytes = content.get("decoder"), content["model"].get("byte_fallback")
-    if by_bytes and decoder != _BYTES_DECODER:
-        raise refusal(where, "model.byte_fallback", True, "with a Split it needs ByteFallback and Fuse")
-    chain = tuple(read_split(step, where, _STEPS) for step in steps_of(content["pre_tokenizer"]))
-    if not by_bytes and (decoder is None or decoder.get("type") != "Fuse"):
-        raise refusal(where, "decoder", decoder, "only Fuse can join the pieces of a Unigram model here")
-    return _model(content["model"], special_tokens, num_reserved, where), PreTokenizer(named(chain))
+    if not file.model.get("byte_fallback"):
+        file.check_decoder("Fuse", "only Fuse can join the pieces of a Unigram model here")
+    elif file.content.get("decoder") != _BYTES_DECODER:
+        raise file.refusal("model.byte_fallback", True, "with a Split it needs ByteFallback and Fuse")
+    return _read_model(file), file.pre_tokenizer(file.steps)
 
 
-def read_marked(
-    content: Mapping[str, Any],
-    special_tokens: Mapping[str, int],
-    num_reserved: int,
-    where: str,
-    pattern: str,
-) -> tuple[Model, str]:
-    """Read the model of a file whose text is marked with `▁`; return the pattern that cuts it, too.
-
-    The arguments and errors are those of `read`; `pattern` is that of the pre-tokenizer.
-    """
-    return _model(content["model"], special_tokens, num_reserved, where), pattern
+def read_marked(file: JsonFile, pattern: str) -> tuple[Model, str]:
+    """Read the model of a file whose text is marked with `▁`; return the pattern that cuts it, too."""
+    return _read_model(file), pattern
 
 
-def _model(
-    model: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-) -> UnigramModel:
-    pairs, unknown = model["vocab"], _unknown(model, special_tokens, where)
-    byte_ids = read_byte_ids({text: i for i, (text, _) in enumerate(pairs)}, model, where)
+def _read_model(file: JsonFile) -> UnigramModel:
+    pairs, unknown = file.model["vocab"], _unknown(file)
+    byte_ids = read_byte_ids({text: i for i, (text, _) in enumerate(pairs)}, file.model, file.where)
     tokens: dict[int, bytes] = {}
     for i, (piece, _) in enumerate(pairs):
-        if special_tokens.get(piece, i) != i:
+        if file.specials.get(piece, i) != i:
             raise VocabularyError(
-                f"{where}: the piece {piece!r:.80} has the id {i}, but is added with another"
+                f"{file.where}: the piece {piece!r:.80} has the id {i}, but is added with another"
             )
-        if piece not in special_tokens:
+        if piece not in file.specials:
             tokens[i] = byte_ids.get(i, piece.encode())
-    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved, byte_ids)
+    vocabulary = file.build(tokens, byte_ids)
     scores = [score for _, score in pairs] + [0.0] * (vocabulary.size - len(pairs))
     return UnigramModel(vocabulary, np.array([*map(as_read, scores_of(scores).tolist())]), unknown)
 
 
-def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:
+def _unknown(file: JsonFile) -> str:
     """Return the name of the unknown token."""
-    unk_id, size = model.get("unk_id"), len(model["vocab"])
+    unk_id, size = file.model.get("unk_id"), len(file.model["vocab"])
     if type(unk_id) is not int or not 0 <= unk_id < size:
-        raise refusal(where, "model.unk_id", unk_id, f"it must be the id of the unknown token, below {size}")
-    unknown: str = model["vocab"][unk_id][0]
-    if special_tokens.get(unknown) != unk_id:
-        raise refusal(where, "model.unk_id", unk_id, f"its token {unknown!r:.80} must be an added token, too")
+        raise file.refusal("model.unk_id", unk_id, f"it must be the id of the unknown token, below {size}")
+    unknown: str = file.model["vocab"][unk_id][0]
+    if file.specials.get(unknown) != unk_id:
+        raise file.refusal("model.unk_id", unk_id, f"its token {unknown!r:.80} must be an added token, too")
     return unknown
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, cannot_express, refuse_malformed
 from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats.files import (
@@ -57,10 +57,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     pairs = spelled_pairs(model)
     for text in (text for pair in pairs for text in pair):
         if text.strip(" \n\r") != text or " " in text or "\n" in text:
-            raise FormatError(
-                f"format='gpt2' cannot express the piece {text!r:.200}, since a space divides the pieces of "
-                "a line; use format='tokmill'"
-            )
+            raise cannot_express("gpt2", f"the piece {text!r:.200}: a space divides the pieces of a line")
     rules = {name: value for name, value in model.spec().items() if name != "merges"}
     return write_pairs(definition, folder, vocab, pairs, ignore_merges=False, rules=rules)
 

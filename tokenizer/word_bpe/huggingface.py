@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
-from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.errors import cannot_express
 from tokmill.tokenizer.core.text import to_bytes, to_text
-from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats.models import (
+    JsonFile,
     bpe_model,
-    check_settings,
-    merges_of,
-    unknown_token,
     vocab_by_text,
 )
 from tokmill.tokenizer.formats.split_steps import (
@@ -24,8 +21,6 @@ from tokmill.tokenizer.formats.split_steps import (
     in_sequence,
     named,
     read_steps,
-    refusal,
-    steps_of,
     write_steps,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -40,13 +35,6 @@ _PUBLISHED_CLIP = (
     _CLIP.removesuffix(r"|\s+"),
     r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
 )
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "dropout": (None, 0.0),
-    "continuing_subword_prefix": (None, ""),
-    "end_of_word_suffix": (_SUFFIX,),
-    "byte_fallback": (False,),
-    "ignore_merges": (False,),
-}
 _BYTES_DECODER = {
     "type": "Sequence",
     "decoders": [
@@ -69,10 +57,8 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     model = model_of(definition)
     for name, value in (("end_of_word", "attached"), ("segmentation", "merges")):
         if getattr(model, name) != value:
-            raise FormatError(
-                f"format='huggingface' cannot express {name}={getattr(model, name)!r}: the tokenizers "
-                f"library has {value!r} alone; use format='tokmill'"
-            )
+            what = f"{name}={getattr(model, name)!r}: the tokenizers library has {value!r} alone"
+            raise cannot_express("huggingface", what)
     return {
         "pre_tokenizer": in_sequence(_write_steps(definition.pre_tokenizer.chain, model, exact=exact)),
         "decoder": _BYTES_DECODER if model.by_bytes else _DECODER,
@@ -95,50 +81,40 @@ def _write_steps(chain: tuple[str, ...], model: WordPairModel, *, exact: bool) -
     return [*write_steps(chain, exact=exact), byte_level(use_regex=False)]
 
 
-def read(
-    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-) -> tuple[Model, PreTokenizer]:
+def read(file: JsonFile) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer."""
-    model = content["model"]
-    check_settings(model, _MUST_BE, NAME, where)
-    _check_decoder(content.get("decoder"), where)
-    by_bytes, pre_tokenizer = _read_pre_tokenizer(content.get("pre_tokenizer"), where)
-    unknown = None if by_bytes else unknown_token(model, special_tokens, where)
-    texts = texts_by_id(model["vocab"], special_tokens)
-    tokens = {i: read_piece(text, by_bytes, where) for i, text in texts.items()}
+    file.check_bpe(NAME, end_of_word_suffix=(_SUFFIX,), byte_fallback=(False,))
+    value = file.content.get("decoder") or {}
+    if value.get("type") != "ByteLevel" and value != _BYTES_DECODER:
+        rule = f"only BPEDecoder and ByteLevel can treat {_SUFFIX}"
+        file.check_decoder("BPEDecoder", rule, suffix=_SUFFIX)
+    by_bytes, pre_tokenizer = _read_pre_tokenizer(file)
+    unknown = None if by_bytes else file.unknown()
+
+    def piece(text: str) -> bytes:
+        return read_piece(text, by_bytes, file.where)
+
     made = WordPairModel.build(
-        Vocabulary.build(tokens, special_tokens, num_reserved),
-        [
-            (read_piece(left, by_bytes, where), read_piece(right, by_bytes, where))
-            for left, right in merges_of(model)
-        ],
+        file.vocabulary(piece),
+        [(piece(left), piece(right)) for left, right in file.merges()],
         unknown_token=unknown,
-        fuse_unknown=False if by_bytes else bool(model.get("fuse_unk", False)),
+        fuse_unknown=False if by_bytes else bool(file.model.get("fuse_unk", False)),
         letters="bytes" if by_bytes else "characters",
     )
     return made, pre_tokenizer
 
 
-def _check_decoder(value: Mapping[str, Any] | None, where: str) -> None:
-    """Refuse a decoder that does not undo this mark."""
-    kind = None if value is None else value.get("type")
-    if kind == "ByteLevel" or value == _BYTES_DECODER:
-        return
-    if value is None or kind != "BPEDecoder" or value.get("suffix", _SUFFIX) != _SUFFIX:
-        raise refusal(where, "decoder", value, f"only BPEDecoder and ByteLevel can treat {_SUFFIX}")
-
-
-def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> tuple[bool, PreTokenizer]:
+def _read_pre_tokenizer(file: JsonFile) -> tuple[bool, PreTokenizer]:
     """Return whether letters are bytes, and the pre-tokenizer."""
-    steps = steps_of(value)
+    steps = file.steps
     if not steps or steps[-1].get("type") != "ByteLevel":
-        return False, PreTokenizer(named(read_steps(steps, NAME, where)))
+        return False, PreTokenizer(named(read_steps(steps, NAME, file.where)))
     last, others = steps[-1], steps[:-1]
     if last.get("add_prefix_space"):
-        raise refusal(where, "pre_tokenizer.add_prefix_space", True, "only False can be done")
+        raise file.refusal("pre_tokenizer.add_prefix_space", True, "only False can be done")
     if len(others) == 1 and _is_clip(others[0]):
         return True, PreTokenizer("clip")  # GPT-2's split cuts none of its parts
-    chain = read_steps(others, NAME, where)
+    chain = read_steps(others, NAME, file.where)
     return True, PreTokenizer(
         named((*chain, SPLIT_PATTERNS["gpt2"]) if last.get("use_regex", True) else chain)
     )

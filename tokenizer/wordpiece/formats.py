@@ -18,21 +18,19 @@ from tokmill.tokenizer.components.decoders import CONTINUES, Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.normalizers import steps_of as normalizer_steps
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, cannot_express, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import BERT, read_file, read_json, write_file, write_json
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
-from tokmill.tokenizer.formats.models import text_of, unknown_token
+from tokmill.tokenizer.formats.models import JsonFile, text_of
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.formats.split_steps import (
     in_sequence,
     named,
     read_steps,
-    refusal,
-    steps_of,
     write_steps,
 )
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN
@@ -61,16 +59,11 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the files into a folder."""
     texts = [text_of(token, "bert") for token in definition.tokens]
     if "" in texts or any("\n" in text or text.endswith("\r") for text in texts):
-        raise FormatError(
-            "format='bert' cannot express this tokenizer: each id needs a token without line breaks; use "
-            "format='tokmill'"
-        )
+        raise cannot_express("bert", "this tokenizer: each id needs a token without line breaks")
     config = _settings(definition)
     if _spec(_definition(texts, config)) != _spec(definition):
-        raise FormatError(
-            "format='bert' cannot express this tokenizer: a vocab.txt has the tokens alone, and is read with "
-            "BERT's special tokens, split pattern, normalizer and template; use format='huggingface'"
-        )
+        what = "this tokenizer: a vocab.txt has tokens alone, and is read with BERT's other parts"
+        raise cannot_express("bert", what, "huggingface")
     content = "".join(f"{text}\n" for text in texts).encode()
     config |= transformers.given_settings(definition)
     return [write_file(folder / BERT, content), write_json(folder / _CONFIG, config)]
@@ -225,10 +218,7 @@ def _write_json(definition: Definition, *, exact: bool) -> dict[str, Any]:
     """Return the pre-tokenizer, the decoder and the model."""
     model = definition.model
     if model.spec()["unknown"] != "word":
-        raise FormatError(
-            "format='huggingface' cannot express unknown='part': the tokenizers library takes a word that "
-            "does not fit as unknown as a whole; use format='tokmill'"
-        )
+        raise cannot_express("huggingface", "unknown='part': in tokenizers, a whole word is unknown")
     return {
         "pre_tokenizer": in_sequence(write_steps(definition.pre_tokenizer.chain, exact=exact)),
         "decoder": {
@@ -246,24 +236,15 @@ def _write_json(definition: Definition, *, exact: bool) -> dict[str, Any]:
     }
 
 
-def _read_json(
-    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-) -> tuple[Model, PreTokenizer]:
+def _read_json(file: JsonFile) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer."""
-    model = content["model"]
-    if model.get("continuing_subword_prefix", _PREFIX) != _PREFIX:
-        raise refusal(
-            where, "continuing_subword_prefix", model["continuing_subword_prefix"], "only ## can be done"
-        )
-    unknown = unknown_token(model, special_tokens, where)
-    decoder = content.get("decoder")
-    if decoder is None or decoder.get("type") != "WordPiece" or decoder.get("prefix", _PREFIX) != _PREFIX:
-        raise refusal(where, "decoder", decoder, "only WordPiece can join the pieces of words")
-    tokens = {i: text.encode() for text, i in model["vocab"].items() if special_tokens.get(text) != i}
-    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
-    made = WordPieceModel(vocabulary, unknown, model.get("max_input_chars_per_word", 100))
-    chain = read_steps(steps_of(content.get("pre_tokenizer")), NAME, where)
-    return made, PreTokenizer(named(chain))
+    prefix = file.model.get("continuing_subword_prefix", _PREFIX)
+    if prefix != _PREFIX:
+        raise file.refusal("continuing_subword_prefix", prefix, "only ## can be done")
+    unknown = file.unknown()
+    file.check_decoder("WordPiece", "only WordPiece can join the pieces of words", prefix=_PREFIX)
+    made = WordPieceModel(file.vocabulary(), unknown, file.model.get("max_input_chars_per_word", 100))
+    return made, PreTokenizer(named(read_steps(file.steps, NAME, file.where)))
 
 
 HUGGINGFACE = SimpleNamespace(reads=_reads_json, write=_write_json, read=_read_json)
