@@ -3,9 +3,10 @@
 import string
 
 import pytest
+import regex
 
 from tokmill.tokenizer.core.errors import PatternError
-from tokmill.tokenizer.splitting import compile_pattern, fallback
+from tokmill.tokenizer.splitting import compile_pattern, fallback, resolve
 from tokmill.tokenizer.splitting.fallback import outline
 
 
@@ -55,6 +56,13 @@ def test_what_would_take_the_automaton_long_is_left_to_regex(pattern):
     assert compile_pattern(pattern).engine == "regex"
 
 
+def test_long_literals_are_compiled_without_looking_for_states_that_are_alike_for_ever():
+    literal = "".join(chr(0x4E00 + i % 50) for i in range(300))
+    splitter = compile_pattern(f"{literal}|.")
+    assert splitter.engine == "automaton"
+    assert splitter.split_text(f"ab{literal}c{literal[:-1]}") == ["a", "b", literal, "c", *literal[:-1]]
+
+
 def test_an_expression_that_backtracks_without_end_is_stopped(monkeypatch):
     splitter = compile_pattern("(?:a|a)+$|.")
     assert splitter.engine == "regex"
@@ -92,3 +100,11 @@ TAKES_TEXT = [
 def test_what_takes_text_passes(pattern):
     assert outline(pattern).takes_text
     assert compile_pattern(pattern).split_text("") == []
+
+
+@pytest.mark.parametrize("pattern", [*resolve("gpt2"), *resolve("deepseek_v3"), *TAKES_TEXT, *NOTHING])
+def test_the_outline_is_never_wrong_about_what_takes_text(pattern):
+    compiled = regex.compile(pattern)
+    texts = ["", "a", "ab", "bc", "xyzzy", "foo b", "qq1", "Q zz", "\n", "abcdq"]
+    empty = any(not found[0] for text in texts for found in compiled.finditer(text))
+    assert not (empty and outline(pattern).takes_text)
