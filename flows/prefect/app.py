@@ -26,6 +26,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokmill.flows.prefect.database import make_database
 from tokmill.flows.prefect.settings import HOSTS, HOW, REPORTS, USER, origins
 
 _MISDIRECTED, _FORBIDDEN = 421, 403
@@ -39,7 +40,9 @@ def create_app() -> ASGIApp:
     """Return the application, which answers only requests to the names in the variable `HOSTS`."""
     gc.disable()  # an eighth of the start; `collect_elsewhere` takes over
     from prefect.server.api.server import create_app as prefect_app  # noqa: PLC0415 - takes seconds
+    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL  # noqa: PLC0415 - likewise
 
+    make_database(PREFECT_API_DATABASE_CONNECTION_URL.value())
     application = prefect_app(final=True)
     collect_elsewhere()
     reports = Reports(os.environ.get("TOKMILL_STORE"))
