@@ -1,10 +1,7 @@
 """The flows: the one that builds what is asked of a profile, and those of a store's upkeep.
 
-One function is five flows of Prefect, which differ in their names and in what they make if nothing is said:
-`build-corpus` everything, `train-tokenizer` and `audit-tokenizer` a part of it, `repack` the sequences of a
-published mixture, `sweep` the tokenizers of a grid. Its parameters are the fields of the forms in the Prefect
-UI, and can be set by a schedule or a deployment. Machine settings (store, workers, how thoroughly artifacts
-are checked) are among them but never change a fingerprint.
+One function is five flows, which differ in name and in what they make if nothing is said. Its parameters are
+the fields of the forms in the UI; those of the machine never change a fingerprint.
 """
 
 import gc
@@ -45,7 +42,6 @@ from tokmill.flows.run.machine import Machine, open_store, store_url
 from tokmill.flows.run.record import begun, recorded, started_here
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
-from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.flows.upkeep import checking, collecting
 from tokmill.tasks.core.context import context_value
@@ -237,7 +233,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
             state.listeners.append(page)
             with page.shown(), ending.at_once(tasks.stop):
                 dag = composed(profile, target, store, machine, state)
-                done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+                done = Executor(store, tasks, state, machine, provenance).run(dag.jobs)
                 result = RunResult(run_id, state.rows, dag.artifacts(done))
                 page.publish(lambda: summed_up(profile, machine.words, result, state, links))
         completed(result)

@@ -1,12 +1,7 @@
-"""The form of a deployment in the Prefect UI: one plain field per value, filled in with the profile's.
+"""The form of a deployment in the Prefect UI, as a JSON schema, against which the server checks parameters.
 
-The form is a JSON schema, which the server also checks a run's parameters against, before it accepts the run.
-It has one section per table of the profile. Prefect's pages show a whole number, a number, text, a choice, a
-switch and a list of choices as one field each; anything else (a value that may be null, a union, a table with
-free keys) becomes a toggle or a JSON editor. So a value that may be unset is a field without a default (left
-empty, it stays unset), and a value by source is one number field per source of the profile.
-
-A default is what the field shows, not what the run uses: see `overrides_of` in `flows.prefect.flow_run`.
+Prefect's pages show plain values and lists of choices as one field each; what may be null, a union, or free
+keys become toggles or JSON editors. So what may be unset has no default, and sources a number each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,9 +84,13 @@ SECTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 
 
 def form_of(
-    profile: Profile | None, sections: Iterable[str], choices: Sequence[str], machine: Iterable[str] = MACHINE
+    profile: Profile | None,
+    sections: Sequence[str],
+    choices: Sequence[str],
+    machine: Iterable[str],
+    own: Mapping[str, Schema],
 ) -> Schema:
-    """Return the schema of a form."""
+    """Return the schema of a form: profile (if it has sections), the flow's own fields, sections, machine."""
     chosen = {
         "title": "Profile",
         "type": "string",
@@ -101,11 +100,12 @@ def form_of(
     }
     tables = {name: _section(profile, name) for name in sections}
     fields = {
-        "profile": chosen,
+        **({"profile": chosen} if sections else {}),
+        **own,
         **{name: table for name, table in tables.items() if table["properties"]},
         **{name: _machine_field(profile, name) for name in machine},
     }
-    return {**object_of("Parameters", fields), "required": ["profile"], "definitions": {}}
+    return {**object_of("Parameters", fields), "required": ["profile"] if sections else [], "definitions": {}}
 
 
 def object_of(title: str, fields: Mapping[str, Schema]) -> Schema:

@@ -20,7 +20,7 @@ from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment,
 from tests.test_flows.corpora import write_project
 from tests.test_flows.forking import start_fork_server
 from tests.test_flows.served import Service, wait_for_line
-from tokmill.flows.prefect.database import make_database
+from tokmill.flows.prefect.app import make_database
 
 SERVER_SECONDS = 180
 

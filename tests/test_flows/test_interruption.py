@@ -1,5 +1,6 @@
 """Runs that receive a signal, and embedded servers that do not start, are killed, or collect garbage."""
 
+import gzip
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from tests.small_disk import on_small_disk
 from tests.test_flows.commands import clean_environment, end_all, left_after, processes_with
 from tests.test_flows.served import POLL
 from tokmill.flows.errors import ServeError
-from tokmill.flows.prefect.database import make_database, migrate
+from tokmill.flows.prefect.app import TEMPLATE, make_database
 from tokmill.flows.prefect.server import EmbeddedServer
 
 pytestmark = pytest.mark.skipif(
@@ -193,6 +194,19 @@ def test_the_template_of_a_database_becomes_what_migration_makes(tmp_path: Path)
             version = database.execute("SELECT * FROM alembic_version").fetchall()
         tables.append([version, *((kind, name, sorted(words(sql or ""))) for kind, name, sql in made)])
     assert tables[0] == tables[1]
+
+
+def migrate(home: Path, revision: str = "head") -> Path:
+    """Migrate the database in a home by Prefect's own command; return its file."""
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y", "-r", revision]
+    subprocess.run(command, env=clean_environment(PREFECT_HOME=str(home)), check=True, capture_output=True)
+    return home / "prefect.db"
+
+
+def write_template(home: Path, revision: str = "a3b9c7d2e5f1") -> None:
+    """Write the template anew, by the last migration of the oldest supported Prefect, in an empty home."""
+    with closing(sqlite3.connect(migrate(home, revision))) as database:
+        TEMPLATE.write_bytes(gzip.compress("\n".join(database.iterdump()).encode(), mtime=0))
 
 
 def test_a_database_is_made_only_where_there_is_none(tmp_path: Path) -> None:
