@@ -24,7 +24,7 @@ from tokmill.flows.prefect.flow import (
     train_tokenizer,
     verify_store,
 )
-from tokmill.flows.prefect.form import MACHINE, Schema, field_of, form_of, label_of, object_of
+from tokmill.flows.prefect.form import MACHINE, SECTIONS, Schema, field_of, form_of, label_of, object_of
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.problems import first_problem
 from tokmill.flows.profile.sections import Schedule
@@ -77,12 +77,7 @@ def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
 
 
 DEPLOYED: Final = (
-    Deployed(
-        build_corpus,
-        ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
-        without=(),
-        per_profile=True,
-    ),
+    Deployed(build_corpus, tuple(SECTIONS), without=(), per_profile=True),
     Deployed(train_tokenizer, ("train", "balance", "holdout", "audit", "experiment")),
     Deployed(audit_tokenizer, ("tokenizer", "holdout", "audit", "experiment")),
     Deployed(

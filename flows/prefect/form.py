@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias, get_args
 
-from tokmill.flows.prefect.flow_run import values_of
 from tokmill.flows.profile import Profile
+from tokmill.flows.profile.load import parse_override
 from tokmill.flows.profile.model import SIZE
 from tokmill.flows.profile.sections import Kind, StageName
 
 Schema: TypeAlias = dict[str, Any]
+Section: TypeAlias = dict[str, Any] | None
+"""Values of one table of the profile, by key; None for the profile's own."""
 
 _MOST_SOURCES: Final = 40  # a longer list of number fields is no form; `more` takes them
 _RULES: Final = (
@@ -206,3 +208,34 @@ def _points(points: list[dict[str, Any]], profile: Profile | None) -> Schema | N
     }
     shown = [{key: point[key] for key in fields} for point in points]
     return {"type": "array", "items": object_of("Point", fields) | {"required": [*fields]}, "default": shown}
+
+
+def overrides_of(
+    sections: Mapping[str, Section], more: Sequence[str], profile: Profile | None
+) -> dict[str, Any]:
+    """Return the values that replace the profile's own, as tables: those that differ from them.
+
+    Raises:
+        ProfileError: one of `more` is not of that form.
+    """
+    own = {} if profile is None else {name: values_of(profile, name) for name in sections}
+    return changed(sections, own) | dict(map(parse_override, more))
+
+
+def values_of(profile: Profile, table: str) -> dict[str, Any]:
+    """Return the values of one of a profile's tables, as a form shows them."""
+    section = profile.training() if table == "train" else getattr(profile, table)
+    return {} if section is None else dict(section.model_dump(mode="json", exclude_none=True))
+
+
+def changed(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that differ; tables key by key, and an empty field is the profile's own."""
+    new: dict[str, Any] = {}
+    for key, value in values.items():
+        before = own.get(key)
+        if isinstance(value, Mapping):
+            if below := changed(value, before if isinstance(before, Mapping) else {}):
+                new[key] = below
+        elif value is not None and (value != before or key not in own):
+            new[key] = value
+    return new

@@ -23,8 +23,7 @@ from tokmill.flows.prefect.deployments import (
     schedules_of,
     times_of,
 )
-from tokmill.flows.prefect.flow_run import changed, overrides_of
-from tokmill.flows.prefect.form import MACHINE, SECTIONS, form_of
+from tokmill.flows.prefect.form import MACHINE, SECTIONS, changed, form_of, overrides_of
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, served_profiles

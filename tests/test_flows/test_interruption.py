@@ -209,7 +209,8 @@ def write_template(home: Path, revision: str = "a3b9c7d2e5f1") -> None:
         TEMPLATE.write_bytes(gzip.compress("\n".join(database.iterdump()).encode(), mtime=0))
 
 
-def test_a_database_is_made_only_where_there_is_none(tmp_path: Path) -> None:
+def test_a_database_is_made_only_where_there_is_none(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     there, new = tmp_path / "there.db", tmp_path / "new.db"
     there.write_bytes(b"own")
     others = ("sqlite+aiosqlite:///:memory:", "postgresql+asyncpg://host/name", "sqlite:///relative.db")
