@@ -68,6 +68,7 @@ def make_database(url: str) -> None:
         whole = Path(folder) / file.name
         with closing(sqlite3.connect(whole)) as database:
             database.executescript(gzip.decompress(TEMPLATE.read_bytes()).decode())
+            database.execute("PRAGMA journal_mode = WAL")  # as Prefect leaves it
         os.link(whole, file)  # unless another server was quicker
 
 

@@ -213,12 +213,12 @@ def test_a_database_is_made_only_where_there_is_none(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     there, new = tmp_path / "there.db", tmp_path / "new.db"
     there.write_bytes(b"own")
-    others = ("sqlite+aiosqlite:///:memory:", "postgresql+asyncpg://host/name", "sqlite:///relative.db")
+    others = ("sqlite+aiosqlite:///:memory:", f"postgresql:///{tmp_path}/pg", "sqlite:///relative.db")
     for url in (url_of(there), url_of(tmp_path / "absent" / "x.db"), url_of(new), url_of(new), *others):
         make_database(url)
     assert {path.name for path in tmp_path.iterdir()} == {"there.db", "new.db"}
     assert there.read_bytes() == b"own"
-    assert new.read_bytes().startswith(b"SQLite format 3")
+    assert new.read_bytes()[:20] == b"SQLite format 3\0\x10\0\2\2"  # in WAL mode
 
 
 def url_of(file: Path) -> str:
