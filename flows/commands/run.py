@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -79,6 +80,10 @@ def run(
 
     Artifacts that are up to date are reused.
     """
+    from tokmill.flows.prefect.server import start_early
+
+    if not (no_prefect or "://" in (store or "") or Path(store or "tokmill-store").exists()):
+        start_early()  # there is work to do
     from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run.machine import store_url

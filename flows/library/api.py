@@ -1,9 +1,10 @@
 """`tokmill.run`, `plan` and `sweep`, which the commands of these names call too."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
@@ -14,7 +15,8 @@ from tokmill.flows.library.notebook import in_notebook, shown
 from tokmill.flows.library.options import RunOptions, Settings
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.library.table import Table
-from tokmill.flows.prefect.settings import has_a_server, prepare_terminal_run
+from tokmill.flows.prefect.server import start_early, started_early
+from tokmill.flows.prefect.settings import has_a_server
 from tokmill.flows.profile import Profile, load_profile, profile_of
 from tokmill.flows.profile.load import parse_override
 from tokmill.flows.results import RunResult, wall_seconds
@@ -264,27 +266,27 @@ def run_target(
             # Prefect's engine takes longer than a run without work, and is only worth it where people see it
             result = reused(profile, target, machine, state)
         if result is None:
-            with _server(machine, state):
-                from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415 - see `_server`
-
+            with _server(machine, state) as run_here:
                 result = run_here(profile, target, machine.store, state, settings)
     return FinishedRun(result.run_id, result.rows, result.refs, Store(location), profile)
 
 
 @contextmanager
-def _server(machine: Machine, state: RunState) -> Iterator[None]:
-    """Open a server for a run in this process.
+def _server(machine: Machine, state: RunState) -> Iterator[Callable[..., RunResult]]:
+    """Open a server for a run in this process; yield what runs it.
 
-    Importing Prefect takes seconds; the caller's display is shown before that.
+    To import Prefect takes a second, and a server longer to start.
     """
-    prepare_terminal_run()
+    start_early()
     from tokmill.flows.prefect.connection import prefect_server  # noqa: PLC0415
+    from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415
     from tokmill.flows.prefect.worker import reconcile  # noqa: PLC0415
 
-    with prefect_server(state.note) as client:
+    import_module("numba")  # stages need it, and the server still starts
+    with prefect_server(state.note, started_early()) as client:
         for name in reconcile(machine.open_store(), client):
             state.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
-        yield
+        yield run_here
 
 
 def _loaded(profile: AnyProfile, overrides: Overrides, sections: Mapping[str, Any] | None = None) -> Profile:

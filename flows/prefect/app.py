@@ -1,21 +1,23 @@
 """Prefect's application with access control, for `tokmill up` and the embedded server.
 
-Started by `uvicorn --factory tokmill.flows.prefect.app:create_app`. A browser sends requests to 127.0.0.1 for
-any page that it shows; `Guard` refuses those of other pages before Prefect sees them. Behind it are reports
-of audits and sweeps (`/tokmill/report/FINGERPRINT`), and labels that say who asked for a run.
+Any page in a browser can send requests to 127.0.0.1; `Guard` refuses them. Behind it are reports of audits
+and sweeps (`/tokmill/report/FINGERPRINT`), and labels that say who asked for a run.
 """
 
 import asyncio
 import base64
 import binascii
 import gc
+import gzip
 import json
 import os
 import re
+import sqlite3
 import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokmill.flows.prefect.settings import HOSTS, HOW, REPORTS, USER, origins
 
+TEMPLATE: Final = Path(__file__).with_name("database.sql.gz")
 _MISDIRECTED, _FORBIDDEN = 421, 403
 _NEW_RUN = re.compile(r"(/api)?/(deployments/[0-9a-fA-F-]{36}/create_flow_run|flow_runs/?)")
 _SIGNED_IN: Final = ("x-forwarded-user", "x-remote-user", "x-auth-request-user", "remote-user")
@@ -39,7 +42,9 @@ def create_app() -> ASGIApp:
     """Return the application, which answers only requests to the names in the variable `HOSTS`."""
     gc.disable()  # an eighth of the start; `collect_elsewhere` takes over
     from prefect.server.api.server import create_app as prefect_app  # noqa: PLC0415 - takes seconds
+    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL  # noqa: PLC0415 - likewise
 
+    make_database(PREFECT_API_DATABASE_CONNECTION_URL.value())
     application = prefect_app(final=True)
     collect_elsewhere()
     reports = Reports(os.environ.get("TOKMILL_STORE"))
@@ -47,6 +52,24 @@ def create_app() -> ASGIApp:
     routes = [Route(f"{REPORTS}/{{fingerprint}}", reports.answer), Mount("/", labelled(application))]
     whole = Starlette(routes=routes, lifespan=lambda _: application.router.lifespan_context(application))
     return Guard(whole, os.environ.get(HOSTS, "").split(","))
+
+
+def make_database(url: str) -> None:
+    """Make a new home's database, by SQLAlchemy's URL: 110 migrations take longer than a short run.
+
+    The template is what those of the oldest supported Prefect make; the server's own continue it, and say
+    why if it cannot be written.
+    """
+    kind, _, name = url.partition(":///")
+    file = Path(name)
+    if not kind.startswith("sqlite") or not file.is_absolute() or "?" in name or file.exists():
+        return
+    with suppress(OSError, sqlite3.Error), tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        whole = Path(folder) / file.name
+        with closing(sqlite3.connect(whole)) as database:
+            database.executescript(gzip.decompress(TEMPLATE.read_bytes()).decode())
+            database.execute("PRAGMA journal_mode = WAL")  # as Prefect leaves it
+        os.link(whole, file)  # unless another server was quicker
 
 
 def collect_elsewhere() -> None:

@@ -88,14 +88,7 @@ class Links:
 
 
 class Piece(NamedTuple):
-    """One artifact of Prefect's.
-
-    Attributes:
-        type: `markdown` or `table`.
-        key: which gives it a page with all its versions.
-        data: Markdown, or rows as JSON.
-        description: one line; its first words are seen in the list.
-    """
+    """One artifact of Prefect's: `markdown`, or a `table` as JSON; its key has a page with all versions."""
 
     type: str
     key: str

@@ -1,7 +1,5 @@
 """The Prefect server that this process talks to: the configured one, or an embedded one."""
 
-import atexit
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -15,6 +13,7 @@ from prefect.settings import (
     PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_HOME,
     PREFECT_SERVER_API_AUTH_STRING,
     PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
@@ -23,43 +22,49 @@ from prefect.settings import (
 )
 
 from tokmill.flows.errors import ServeError
-from tokmill.flows.prefect.server import start_embedded
-from tokmill.flows.prefect.settings import SERVER
+from tokmill.flows.prefect.server import EmbeddedServer
 
-# Prefect's own settings for an embedded server: no UI, and one application for the whole process.
-_EMBEDDED: Final = {
-    "PREFECT_UI_ENABLED": "0",
-    "PREFECT__SERVER_EPHEMERAL": "1",
-    "PREFECT__SERVER_FINAL": "1",
-    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # only tokmill reads it
-}
 _SAME_VERSION: Final = {PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False}
 """For a server whose version is known to fit: Prefect's other clients would ask for it again."""
 
 
 @contextmanager
-def prefect_server(note: Callable[[str], None]) -> Iterator[SyncPrefectClient]:
+def prefect_server(
+    note: Callable[[str], None], embedded: EmbeddedServer | None = None
+) -> Iterator[SyncPrefectClient]:
     """Provide a server in this block, the configured one or an embedded one; yield a client of it.
 
-    The embedded one runs until this process exits, because Prefect sends its last events then.
+    Args:
+        note: called if the embedded server has to be started again.
+        embedded: one that was started already, in case that none is configured.
 
     Raises:
         ServeError: the configured server does not answer; none is configured and an embedded one is not
             allowed; the embedded one does not start.
     """
     kind = determine_server_type()
+    if kind is not ServerType.EPHEMERAL and embedded is not None:
+        embedded.stop(patience=0)
     if kind is ServerType.UNCONFIGURED:
         raise ServeError(
             "run: Prefect has no server: PREFECT_API_URL is not set and the embedded one is switched off; "
             "start one with `tokmill up` and set PREFECT_API_URL, or set "
             "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE=true"
         )
-    if kind is ServerType.EPHEMERAL:
-        with _embedded(note), SyncClientContext.get_or_create() as context:
-            yield context.client
-    else:
+    if kind is not ServerType.EPHEMERAL:
         with _configured("run") as client:
             yield client
+        return
+    settings = get_current_settings().to_environment_variables(exclude_unset=True)
+    server = embedded or EmbeddedServer(settings)
+    server.wait(PREFECT_HOME.value(), PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value(), note)
+    own = {
+        PREFECT_API_URL: server.url,
+        PREFECT_API_AUTH_STRING: PREFECT_SERVER_API_AUTH_STRING.value(),
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,  # the end of a run would wait for its thread
+    }
+    with temporary_settings({**own, **_SAME_VERSION}), SyncClientContext.get_or_create() as context:
+        yield context.client
 
 
 def require_configured(command: str) -> str:
@@ -119,15 +124,3 @@ def _configured(command: str) -> Iterator[SyncPrefectClient]:
             raise ServeError(f"{command}: {what}; {fix}") from problem
         opened.enter_context(temporary_settings(_SAME_VERSION))
         yield client
-
-
-@contextmanager
-def _embedded(note: Callable[[str], None]) -> Iterator[None]:
-    settings = get_current_settings().to_environment_variables(exclude_unset=True)
-    seconds = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
-    environment = {**SERVER, **os.environ, **settings, **_EMBEDDED}
-    server = start_embedded(environment, PREFECT_HOME.value(), seconds, note)
-    atexit.register(server.stop)
-    own = {PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: PREFECT_SERVER_API_AUTH_STRING.value()}
-    with temporary_settings({**own, **_SAME_VERSION}):
-        yield

@@ -24,7 +24,7 @@ from tokmill.flows.prefect.flow import (
     train_tokenizer,
     verify_store,
 )
-from tokmill.flows.prefect.form import MACHINE, Schema, field_of, form_of, in_order, label_of, object_of
+from tokmill.flows.prefect.form import MACHINE, SECTIONS, Schema, field_of, form_of, label_of, object_of
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.problems import first_problem
 from tokmill.flows.profile.sections import Schedule
@@ -42,13 +42,8 @@ _COLLISION: Final = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
 class Deployed:
     """A flow that people start from the UI.
 
-    Attributes:
-        flow: the flow.
-        sections: the profile's tables in its form; none if it is about the whole store.
-        fields: further fields of its form, after the profile.
-        without: fields of the machine that it has not.
-        per_profile: whether every profile has a deployment of its own.
-        schedule: when it starts runs by itself, unless its profile says that.
+    Its form has the profile's tables in `sections` (none if it is about the whole store), `fields` of its
+    own, and those of the machine but for some.
     """
 
     flow: Flow[..., Any]
@@ -59,23 +54,14 @@ class Deployed:
     schedule: Schedule | None = None
 
     @property
-    def of_store(self) -> bool:
-        """Whether it is about the whole store, so that its form has no profile."""
-        return not self.sections
-
-    @property
     def entrypoint(self) -> str:
         """The import path of the flow."""
         return f"{self.flow.fn.__module__}.{self.flow.name.replace('-', '_')}"
 
     def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
-        """Return its form, with the flow's own fields after the profile."""
-        taken = ["store"] if self.of_store else [name for name in MACHINE if name not in self.without]
-        schema = form_of(profile, self.sections, choices, taken)
-        chosen, *others = schema["properties"].items()
-        if self.of_store:
-            return schema | {"properties": in_order(dict([*self.fields.items(), *others])), "required": []}
-        return schema | {"properties": in_order(dict([chosen, *self.fields.items(), *others]))}
+        """Return its form."""
+        taken = [name for name in MACHINE if name not in self.without] if self.sections else ["store"]
+        return form_of(profile, self.sections, choices, taken, self.fields)
 
 
 def _table(title: str, model: type[Any]) -> Schema:
@@ -91,12 +77,7 @@ def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
 
 
 DEPLOYED: Final = (
-    Deployed(
-        build_corpus,
-        ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
-        without=(),
-        per_profile=True,
-    ),
+    Deployed(build_corpus, tuple(SECTIONS), without=(), per_profile=True),
     Deployed(train_tokenizer, ("train", "balance", "holdout", "audit", "experiment")),
     Deployed(audit_tokenizer, ("tokenizer", "holdout", "audit", "experiment")),
     Deployed(
@@ -118,15 +99,7 @@ DEPLOYED: Final = (
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployment, as it is registered.
-
-    Attributes:
-        name: its name.
-        deployed: its flow.
-        schema: its form.
-        profile: the profile that it is for; None if its form has a choice.
-        given: how runs name that profile.
-    """
+    """A deployment, as it is registered; `given` is how its runs name its profile, unless they choose one."""
 
     name: str
     deployed: Deployed

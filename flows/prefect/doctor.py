@@ -1,8 +1,6 @@
 """Diagnoses a Prefect server through its API: whether scheduled runs start, and who gets answers.
 
-A server with a broken scheduler looks healthy: its page and its API work, but runs never start. So the
-diagnosis looks for runs that a working server must have created by now. It works on any Prefect server, and
-changes nothing there, but that it frees dead runs and workers on request.
+A server with a broken scheduler looks healthy, so runs are looked for that a working one must have made.
 """
 
 from collections import defaultdict
@@ -23,7 +21,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tokmill.flows.doctor.report import Finding
 from tokmill.flows.prefect.connection import no_answer
-from tokmill.flows.prefect.worker import UNANSWERED, dead_runs, dead_workers, forget_worker
+from tokmill.flows.prefect.worker import UNANSWERED, all_deployments, dead_runs, dead_workers, forget_worker
 from tokmill.tasks.store import Store
 
 # The scheduler works once per minute, and late runs are marked some seconds after their time.
@@ -48,7 +46,7 @@ def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
     now = moment or datetime.now(UTC)
     try:
         with _client_of(api) as client:
-            deployments = {each.id: each for each in _deployments(client)}
+            deployments = {each.id: each for each in all_deployments(client)}
             idle = [found for each in deployments.values() for found in _unscheduled(client, each, now)]
             return [*idle, *_late(client, deployments, now)]
     except UNANSWERED as error:
@@ -59,7 +57,7 @@ def look_at_dead(api: str, store: Store | None, *, free: bool = False) -> tuple[
     """Return the dead runs and workers of a server, and the names of those that were freed instead."""
     found, freed = list[Finding](), list[str]()
     with suppress(*UNANSWERED), _client_of(api) as client:  # `look_at_runs` reports a server that is down
-        pools = {each.work_pool_name for each in _deployments(client) if "tokmill" in each.tags}
+        pools = {each.work_pool_name for each in all_deployments(client) if "tokmill" in each.tags}
         workers = {pool: dead_workers(client, pool) for pool in sorted(filter(None, pools))}
         for run, state in dead_runs(store, client, [name for names in workers.values() for name in names]):
             if free:
@@ -106,13 +104,6 @@ def look_at_doors(api: str) -> list[Finding]:
     return [
         Finding(f"door {what}", f"the server {what}", fix, fails=False) for open_, what, fix in doors if open_
     ]
-
-
-def _deployments(client: SyncPrefectClient) -> Iterator[DeploymentResponse]:
-    offset = 0
-    while page := client.read_deployments(limit=_PAGE, offset=offset):
-        yield from page
-        offset += len(page)
 
 
 def _unscheduled(

@@ -1,12 +1,7 @@
 """The end of a run that does not complete: failed, crashed, cancelled or suspended.
 
-An `Exception` is a failure. Any other `BaseException` ended the flow from outside, and its type is ambiguous:
-Prefect sends the same signal when a run is cancelled and when its worker is stopped. So the server is asked
-for the run's state. If it does not answer, a signal counts as a crash and Ctrl-C as a cancellation.
-
-After a signal there is little time (`flows.process`). So the tasks are stopped and the end is recorded first,
-before anything is closed. Tasks that the signal ended without a word are then reported as Cancelled: Prefect
-would show them as Running for ever.
+Prefect sends the same signal when a run is cancelled and when its worker is stopped, so the server is asked;
+without an answer, a signal is a crash and Ctrl-C a cancellation. There is little time: the end comes first.
 """
 
 import logging

@@ -1,40 +1,33 @@
 """The flows: the one that builds what is asked of a profile, and those of a store's upkeep.
 
-One function is five flows of Prefect, which differ in their names and in what they make if nothing is said:
-`build-corpus` everything, `train-tokenizer` and `audit-tokenizer` a part of it, `repack` the sequences of a
-published mixture, `sweep` the tokenizers of a grid. Its parameters are the fields of the forms in the Prefect
-UI, and can be set by a schedule or a deployment. Machine settings (store, workers, how thoroughly artifacts
-are checked) are among them but never change a fingerprint.
+One function is five flows, which differ in name and in what they make if nothing is said. Its parameters are
+the fields of the forms in the UI; those of the machine never change a fingerprint.
 """
 
 import gc
+import logging
 import os
+import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from uuid import UUID
 
 from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
 from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.prefect.artifact_page import Links, key_of
 from tokmill.flows.prefect.ending import Ending
-from tokmill.flows.prefect.flow_run import (
-    ONLY_IN_FILES,
-    TABLES,
-    Section,
-    overrides_of,
-    started_at_the_server,
-    tag_run,
-    typed_name,
-)
+from tokmill.flows.prefect.form import SECTIONS, Section, overrides_of
 from tokmill.flows.prefect.page import Page, show_refused
 from tokmill.flows.prefect.run_page import summed_up
 from tokmill.flows.prefect.runners import RUNNERS
-from tokmill.flows.prefect.settings import PAGES
+from tokmill.flows.prefect.settings import HOW, PAGES, USER
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
@@ -44,14 +37,19 @@ from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine, open_store, store_url
 from tokmill.flows.run.record import begun, recorded, started_here
 from tokmill.flows.run.sweeping import Grid
-from tokmill.flows.run.target import Target
-from tokmill.flows.run.tasks import TaskSettings
+from tokmill.flows.run.target import Target, tags_of
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.flows.upkeep import checking, collecting
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store import Provenance, Verify
+from tokmill.tasks.store.runs import StartedBy
 from tokmill.tasks.sweep.recommendation import SweepParams
 
+_LOG = logging.getLogger(__name__)
+_RANDOM: Final = re.compile(r"[A-Za-z]+-[A-Za-z]+")  # `tan-newt`, or in the page's form `Generic-Loach`
+ONLY_IN_FILES: Final = frozenset({"openlineage", "mlflow", "execution.credentials", "execution.address"})
+"""What the form cannot change: who writes to the API must not name others' secrets, or where results go; a
+cluster at another address would be sent programs, and believed what it sends back."""
 _TARGETS: Final[Mapping[str, Target]] = {
     "build-corpus": Target(),
     "train-tokenizer": Target(("tokenizer", "audit", "tokenizer_card"), word="tokenizer"),
@@ -174,7 +172,7 @@ def build(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
 
 def run_name() -> str:
     """Return the name that a person has typed, or one of the profile and what is made of it."""
-    typed, given, watcher = typed_name(), flow_run.parameters or {}, _WATCHER.get()
+    typed, given, watcher = _typed_name(), flow_run.parameters or {}, _WATCHER.get()
     if typed is not None:
         return typed
     usual, profile = _TARGETS[flow_run.flow_name], str(given["profile"])
@@ -204,7 +202,7 @@ def _served(profile: str, given: Mapping[str, Any]) -> Profile:
 
 def _loaded(profile: str, given: Mapping[str, Any]) -> Profile:
     require_served(profile)
-    sections = {name: given.get(name) or {} for name in TABLES}
+    sections = {name: given.get(name) or {} for name in SECTIONS}
     own = load_profile(profile) if any(sections.values()) else None
     return load_profile(profile, overrides_of(sections, given.get("more") or (), own), fixed=ONLY_IN_FILES)
 
@@ -222,7 +220,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
         machine,
         provenance,
         name=flow_run.name,
-        started_by=started_here() if in_this_process else started_at_the_server(),
+        started_by=started_here() if in_this_process else _started_at_the_server(),
         url=flow_run.ui_url,
     )
     attempt = Attempt(run_id, flow_run.run_count or 1, begins, store)
@@ -230,18 +228,53 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
         recorded(store, run_id, begins, state, ending.note) as completed,
         followed(profile, attempt, state, get_run_logger().warning),
     ):
-        tag_run(profile)
+        _tag_run(profile)
         with RUNNERS[machine.runner](machine) as tasks, noting_warnings(state.note):
             links = Links(store, flow_run.ui_url or "", os.environ.get(PAGES))
             page = Page(run_id, profile.name, links, state, tasks.task_runs)
             state.listeners.append(page)
             with page.shown(), ending.at_once(tasks.stop):
                 dag = composed(profile, target, store, machine, state)
-                done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+                done = Executor(store, tasks, state, machine, provenance).run(dag.jobs)
                 result = RunResult(run_id, state.rows, dag.artifacts(done))
                 page.publish(lambda: summed_up(profile, machine.words, result, state, links))
         completed(result)
     return result
+
+
+def _typed_name() -> str | None:
+    """Return the current flow run's name if a person chose it; None for one of Prefect's random names."""
+    name = flow_run.name
+    return None if not name or _RANDOM.fullmatch(name) else str(name)
+
+
+def _tag_run(profile: Profile) -> None:
+    """Add the tags of a profile to the current flow run; a run without tags is better than one that fails."""
+    known = set(flow_run.tags)
+    wanted = known | tags_of(profile)
+    try:
+        if wanted != known:
+            with get_client(sync_client=True) as client:
+                client.update_flow_run(UUID(str(flow_run.id)), tags=sorted(wanted))
+    except Exception as error:
+        _LOG.warning("the run has no tags: %s", error)
+
+
+def _started_at_the_server() -> StartedBy:
+    """Return who asked for the current flow run, and how; `deployment` if the server does not say more."""
+    name, labels = deployment.name or "", dict[str, Any]()
+    try:
+        with get_client(sync_client=True) as client:
+            run = client.read_flow_run(UUID(str(flow_run.id)))
+    except Exception as error:  # a run that does not know who asked for it is better than none
+        _LOG.info("who asked for the run is not known: %s", error)
+    else:
+        labels = run.labels
+        if run.auto_scheduled:
+            return StartedBy(how="schedule", detail=name)
+        if run.created_by is not None and run.created_by.type == "AUTOMATION":
+            return StartedBy(how="automation", detail=run.created_by.display_value or name)
+    return StartedBy(how=str(labels.get(HOW, "deployment")), user=str(labels.get(USER, "")), detail=name)
 
 
 def _named(name: str, description: str) -> Flow[..., dict[str, Any]]:

@@ -1,24 +1,21 @@
-"""The form of a deployment in the Prefect UI: one plain field per value, filled in with the profile's.
+"""The form of a deployment in the Prefect UI, as a JSON schema, against which the server checks parameters.
 
-The form is a JSON schema, which the server also checks a run's parameters against, before it accepts the run.
-It has one section per table of the profile. Prefect's pages show a whole number, a number, text, a choice, a
-switch and a list of choices as one field each; anything else (a value that may be null, a union, a table with
-free keys) becomes a toggle or a JSON editor. So a value that may be unset is a field without a default (left
-empty, it stays unset), and a value by source is one number field per source of the profile.
-
-A default is what the field shows, not what the run uses: see `overrides_of` in `flows.prefect.flow_run`.
+Prefect's pages show plain values and lists of choices as one field each; what may be null, a union, or free
+keys become toggles or JSON editors. So what may be unset has no default, and sources a number each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias, get_args
 
-from tokmill.flows.prefect.flow_run import values_of
 from tokmill.flows.profile import Profile
+from tokmill.flows.profile.load import parse_override
 from tokmill.flows.profile.model import SIZE
 from tokmill.flows.profile.sections import Kind, StageName
 
 Schema: TypeAlias = dict[str, Any]
+Section: TypeAlias = dict[str, Any] | None
+"""Values of one table of the profile, by key; None for the profile's own."""
 
 _MOST_SOURCES: Final = 40  # a longer list of number fields is no form; `more` takes them
 _RULES: Final = (
@@ -89,9 +86,13 @@ SECTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 
 
 def form_of(
-    profile: Profile | None, sections: Iterable[str], choices: Sequence[str], machine: Iterable[str] = MACHINE
+    profile: Profile | None,
+    sections: Sequence[str],
+    choices: Sequence[str],
+    machine: Iterable[str],
+    own: Mapping[str, Schema],
 ) -> Schema:
-    """Return the schema of a form."""
+    """Return the schema of a form: profile (if it has sections), the flow's own fields, sections, machine."""
     chosen = {
         "title": "Profile",
         "type": "string",
@@ -101,11 +102,12 @@ def form_of(
     }
     tables = {name: _section(profile, name) for name in sections}
     fields = {
-        "profile": chosen,
+        **({"profile": chosen} if sections else {}),
+        **own,
         **{name: table for name, table in tables.items() if table["properties"]},
         **{name: _machine_field(profile, name) for name in machine},
     }
-    return {**object_of("Parameters", fields), "required": ["profile"], "definitions": {}}
+    return {**object_of("Parameters", fields), "required": ["profile"] if sections else [], "definitions": {}}
 
 
 def object_of(title: str, fields: Mapping[str, Schema]) -> Schema:
@@ -206,3 +208,34 @@ def _points(points: list[dict[str, Any]], profile: Profile | None) -> Schema | N
     }
     shown = [{key: point[key] for key in fields} for point in points]
     return {"type": "array", "items": object_of("Point", fields) | {"required": [*fields]}, "default": shown}
+
+
+def overrides_of(
+    sections: Mapping[str, Section], more: Sequence[str], profile: Profile | None
+) -> dict[str, Any]:
+    """Return the values that replace the profile's own, as tables: those that differ from them.
+
+    Raises:
+        ProfileError: one of `more` is not of that form.
+    """
+    own = {} if profile is None else {name: values_of(profile, name) for name in sections}
+    return changed(sections, own) | dict(map(parse_override, more))
+
+
+def values_of(profile: Profile, table: str) -> dict[str, Any]:
+    """Return the values of one of a profile's tables, as a form shows them."""
+    section = profile.training() if table == "train" else getattr(profile, table)
+    return {} if section is None else dict(section.model_dump(mode="json", exclude_none=True))
+
+
+def changed(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that differ; tables key by key, and an empty field is the profile's own."""
+    new: dict[str, Any] = {}
+    for key, value in values.items():
+        before = own.get(key)
+        if isinstance(value, Mapping):
+            if below := changed(value, before if isinstance(before, Mapping) else {}):
+                new[key] = below
+        elif value is not None and (value != before or key not in own):
+            new[key] = value
+    return new

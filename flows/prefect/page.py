@@ -1,13 +1,7 @@
 """What a run shows of itself in the Prefect UI while it works: logs, artifacts and progress.
 
-A `Page` listens in the run's own process, whichever runner executes the tasks, on whichever machine. It
-attaches to each task run the artifact that describes its result, also if it was cached (Prefect itself shows
-nothing of a task that did not run). All shards of a stage have one table, and only a shard that took long has
-an artifact of its own: each costs the server a request. A group that works for more than ten seconds has a
-progress artifact, which is updated once per second, and more slowly the longer the run takes.
-
-Requests are sent by one thread, so the run does not wait for them until its end. A request that fails is
-logged once; it never makes a run fail.
+A `Page` listens in the run's own process, whichever runner executes the tasks. One thread sends its requests;
+one that fails is logged once, and never makes a run fail.
 """
 
 import logging

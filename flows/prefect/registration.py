@@ -1,30 +1,27 @@
 """Registers a folder's work pool and deployments at the Prefect server that the environment names.
 
-Registering again keeps the settings that people made in the UI: schedules with their parameters, the
-deployment's parameters and tags, pauses and limits of deployment and pool. It replaces what is defined by the
-code and the profile: the form, the version, the entry point, the description and the work pool's template.
-Schedule and limit change if the profile's `[schedule]` did. A deployment whose profile is gone is paused.
+What people set in the UI is kept; what code and profile define is replaced: form, version, entry point,
+description, the pool's template, and schedule and limit if the profile's `[schedule]` changed.
 """
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.filters import DeploymentFilter
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from tokmill.flows.errors import ServeError
 from tokmill.flows.prefect.deployments import Deployment, deployments_of, schedule_changes, schedules_of
 from tokmill.flows.prefect.form import Schema
+from tokmill.flows.prefect.worker import all_deployments
 from tokmill.flows.profile.served import ServedFolder
 
-_MOST = 200
 _KEPT = "tokmill"
 """The key of the schema's `definitions` with what is kept there for the next registration."""
 
@@ -55,7 +52,11 @@ def register(
     names = []
     with get_client(sync_client=True) as client:
         _register_pool(client, served, here)
-        there = {(one.flow_id, one.name): one for one in _registered(client, served)}
+        there = {
+            (one.flow_id, one.name): one
+            for one in all_deployments(client, served.name)
+            if one.name.partition(".")[0] == served.name
+        }
         for each in deployments:
             flow_id = client.create_flow(each.deployed.flow)
             known = there.pop((flow_id, each.name), None)
@@ -110,15 +111,6 @@ def _register_pool(client: SyncPrefectClient, served: ServedFolder, here: bool) 
     else:
         if served.pool is None:  # the template of another one is others'
             client.update_work_pool(served.work_pool, WorkPoolUpdate(**ours))
-
-
-def _registered(client: SyncPrefectClient, served: ServedFolder) -> Iterator[DeploymentResponse]:
-    """Yield the deployments of a folder that the server has: those of its names."""
-    begins = DeploymentFilter.model_validate({"name": {"like_": served.name}})
-    offset = 0
-    while page := client.read_deployments(deployment_filter=begins, limit=_MOST, offset=offset):
-        yield from (one for one in page if one.name.partition(".")[0] == served.name)
-        offset += len(page)
 
 
 def _kept_in(schema: Schema | None) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """The Markdown summary that every run publishes as an artifact in the Prefect UI.
 
-Of a run that succeeded: the figures by which it is judged, what differs from the profile, what was made and
-why, stages, results, and the lineage as a Mermaid graph, which the newer UI (under `/v2`) draws.
-Of one that failed: what failed, where, why, and what to do about it; then what was made and stays, what was
-not begun, and what a retry does. Every figure comes from a record.
+Of a run that succeeded, figures, overrides, what was made and why, and lineage; of one that failed, where,
+why, the fix, and what a retry does. Every figure comes from a record.
 """
 
 import re

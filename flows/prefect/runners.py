@@ -1,9 +1,7 @@
-"""Prefect's task runners, by name.
+"""Prefect's task runners, by name; none changes an artifact or a fingerprint.
 
-A runner changes neither an artifact nor a fingerprint. `flows.prefect.task` uses only Prefect's interface
-(`submit`, and futures with callbacks), so another runner is one function that makes it and one line in
-`RUNNERS`. Tasks in other processes need only their arguments: a request, which can be pickled, and the
-store's location.
+Another one is a function that makes it and a line in `RUNNERS`: tasks need Prefect's interface alone, and in
+other processes their arguments, which can be pickled.
 """
 
 import os

@@ -1,8 +1,11 @@
 """Processes of Prefect's server: of `tokmill up`, and the embedded one of a run; Prefect is not imported."""
 
+import atexit
+import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -13,11 +16,22 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tokmill.flows.errors import ServeError
-from tokmill.flows.prefect.settings import protection
+from tokmill.flows.prefect.settings import SERVER, may_have_a_server, prepare_terminal_run, protection
 from tokmill.flows.process import Child, start_tethered, stop
 
 _STOP_SECONDS: Final = 5.0
 _ASK_SECONDS: Final = 0.1
+_EMBEDDED: Final = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",  # one application for the whole process
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # only tokmill reads it
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    # A block is registered when it is first saved, and the next permanent server of the home registers all.
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+}
+"""Nobody looks at an embedded server, or has automations there."""
 
 
 def server_module(host: str, port: int, *options: str) -> list[str]:
@@ -54,81 +68,94 @@ def is_healthy(url: str) -> bool:
 
 
 class EmbeddedServer:
-    """A server process on a free port of the loopback address.
+    """A server process on a free port of the loopback address, until this process exits.
+
+    Prefect sends its last events at the exit, so that it is stopped after them.
 
     Attributes:
         url: URL of its API.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        """Start it, with settings of Prefect's that it does not find as this process does."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
         self.url = f"http://127.0.0.1:{port}/api"
         self._module = server_module("127.0.0.1", port, "--log-level", "error")
-        self._environment = {**environment, **protection([f"127.0.0.1:{port}"])}
+        own = {**_EMBEDDED, **protection([f"127.0.0.1:{port}"])}
+        self._environment = {**SERVER, **os.environ, **(settings or {}), **own}
         self._log = tempfile.NamedTemporaryFile(prefix="tokmill-server-")  # noqa: SIM115 - as long as the server
         self._lock, self._stopping = threading.Lock(), False
         self._child = self._started()
+        atexit.register(self.stop)
 
     def _started(self) -> Child:
         process = start_tethered(self._module, self._environment, self._log.fileno())
         return Child("server", process, Path(self._log.name))
 
-    def wait(self, seconds: float) -> None:
-        """Wait until it answers; raises ServeError if it does not."""
-        wait_until_healthy(self._child, self.url, seconds)
-
-    def keep(self, seconds: float, note: Callable[[str], None]) -> None:
-        """Start the server again, at the same address, whenever it ends before `stop`.
+    def wait(self, home: Path, seconds: float, note: Callable[[str], None]) -> None:
+        """Wait until it answers; from then on it is started again, at its address, whenever it ends.
 
         Clients try again for a minute, so a run goes on. One that does not answer in `seconds` is given up.
+
+        Raises:
+            ServeError: it did not answer; the message has its last output, and what may help.
         """
+        try:
+            wait_until_healthy(self._child, self.url, seconds)
+        except BaseException as error:
+            self.stop(patience=0)
+            if not isinstance(error, ServeError):
+                raise
+            raise ServeError(
+                f"run: Prefect's embedded server did not start: {error}\nits database is in {home}, where "
+                f"{shutil.disk_usage(home).free:,} bytes are free: if that is little, set PREFECT_HOME to a "
+                "folder on another disk; if the machine is busy, allow more time with "
+                "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=600, or start a permanent server with "
+                "`tokmill up` and set PREFECT_API_URL to it"
+            ) from error
+        threading.Thread(target=self._keep, args=(seconds, note), name="server", daemon=True).start()
 
-        def keep() -> None:
-            while True:
-                code = self._child.process.wait()
-                with self._lock:
-                    if self._stopping:
-                        return
-                    self._child = self._started()
-                note(f"Prefect's embedded server has ended (exit code {code}); another one is started")
-                try:
-                    self.wait(seconds)
-                except ServeError:
+    def _keep(self, seconds: float, note: Callable[[str], None]) -> None:
+        while True:
+            code = self._child.process.wait()
+            with self._lock:
+                if self._stopping:
                     return
-
-        threading.Thread(target=keep, name="embedded server", daemon=True).start()
+                self._child = self._started()
+            note(f"Prefect's embedded server has ended (exit code {code}); another one is started")
+            try:
+                wait_until_healthy(self._child, self.url, seconds)
+            except ServeError:
+                return
 
     def stop(self, patience: float = _STOP_SECONDS) -> None:
         """Stop the server; kill it after `patience` seconds."""
         with self._lock:
+            if self._stopping:
+                return
             self._stopping = True
         stop(self._child.process, patience, signal.SIGTERM)
         self._log.close()
 
 
-def start_embedded(
-    environment: Mapping[str, str], home: Path, seconds: float, note: Callable[[str], None]
-) -> EmbeddedServer:
-    """Start a server and wait until it answers.
+_early: list[EmbeddedServer] = []
+
+
+def start_early() -> None:
+    """Start an embedded server for the next run of this process, while it imports what it needs.
+
+    Not if a server may be configured, or if this process has settings of its own for Prefect.
 
     Raises:
-        ServeError: the server did not answer; the message has its last output, and what may help.
+        ServeError: Prefect's home cannot be created or written to.
     """
-    server = EmbeddedServer(environment)
-    try:
-        server.wait(seconds)
-    except BaseException as error:
-        server.stop(patience=0)
-        if not isinstance(error, ServeError):
-            raise
-        raise ServeError(
-            f"run: Prefect's embedded server did not start: {error}\nits database is in {home}, where "
-            f"{shutil.disk_usage(home).free:,} bytes are free: if that is little, set PREFECT_HOME to a "
-            "folder on another disk; if the machine is busy, allow more time with "
-            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=600, or start a permanent server with "
-            "`tokmill up` and set PREFECT_API_URL to it"
-        ) from error
-    server.keep(seconds, note)
-    return server
+    prepare_terminal_run()
+    if not _early and not may_have_a_server() and "prefect" not in sys.modules:
+        _early.append(EmbeddedServer())
+
+
+def started_early() -> EmbeddedServer | None:
+    """Return the server of `start_early`, once, if there is one."""
+    return _early.pop() if _early else None

@@ -97,7 +97,7 @@ def is_held() -> bool:
 
 def _is_over(spec: TaskSpec) -> bool:
     """Whether the run of a task of another process or machine has ended, or is to end."""
-    provenance = spec.settings.provenance
+    provenance = spec.provenance
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(UUID(provenance.flow_run_id if provenance else None)).state
@@ -119,13 +119,9 @@ def as_task(name: str) -> Task[..., list[Ended]]:
 
 @dataclass(frozen=True)
 class PrefectTasks:
-    """Executes tasks on one of Prefect's task runners, in groups (`divided`).
+    """Executes tasks on one of Prefect's task runners, in groups (`divided`); `here` in this process.
 
-    Attributes:
-        runner: the task runner.
-        workers: how many task runs it executes at a time.
-        here: whether they run in threads of this process.
-        task_runs: title of each submitted task → the task run of its group.
+    `task_runs` has the task run of its group by the title of each submitted task.
     """
 
     runner: TaskRunner[Any]
@@ -198,13 +194,7 @@ def _outcomes(future: Future, number: int) -> list[Ended]:
 
 
 class GroupError(Exception):
-    """A step of a group failed; those before it are done, and those after it were not begun.
-
-    Attributes:
-        title: of the step.
-        ends: what became of the steps before it.
-        error: why it failed.
-    """
+    """A step of a group failed; those before it have ended (`ends`), and those after it were not begun."""
 
     def __init__(self, title: str, ends: Sequence[Ended], error: Exception) -> None:
         super().__init__(title, ends, error)  # so that it can be pickled

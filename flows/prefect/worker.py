@@ -1,10 +1,7 @@
 """Prefect's worker, which ends the runs that the server shows as active though their process is gone.
 
-If a run, its worker or its server is killed, the server shows the run as Running, or Cancelling, for ever,
-and the next one waits for its place. Two things tell that a run is dead: the store, where each run has a
-heartbeat (`tasks.store.leases`), and the name of its worker, which says which process of which machine
-that is. A worker of ours ends dead runs while it works, and its own when it is stopped; `tokmill doctor`
-shows them. It is called with a store and the arguments of Prefect's command line.
+Two things tell that a run is dead: its heartbeat in the store (`tasks.store.leases`), and the name of its
+worker, which says which process that is. Called with a store and the arguments of Prefect's command line.
 """
 
 import gc
@@ -20,8 +17,9 @@ from typing import Final
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
+from prefect.client.schemas.filters import DeploymentFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStatus
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
@@ -126,6 +124,14 @@ def _end_with_worker(run: FlowRun, missing: set[str]) -> str:
     if worker in missing or (is_gone(worker) and not alive and is_settled):
         return f"its worker {worker} is gone: it was stopped or killed, or its machine went down"
     return ""
+
+
+def all_deployments(client: SyncPrefectClient, names: str = "") -> Iterator[DeploymentResponse]:
+    """Yield the deployments of a server whose names contain a word, page by page."""
+    alike, offset = DeploymentFilter.model_validate({"name": {"like_": names}}), 0
+    while page := client.read_deployments(deployment_filter=alike, limit=_MOST, offset=offset):
+        yield from page
+        offset += len(page)
 
 
 def dead_workers(client: SyncPrefectClient, pool: str) -> list[str]:

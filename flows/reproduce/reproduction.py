@@ -19,7 +19,8 @@ from tokmill.flows.reproduce.jobs import Placed, Remaking
 from tokmill.flows.reproduce.subject import Subject, as_json, inputs_of
 from tokmill.flows.run.events import Listener, RunState, noting_warnings
 from tokmill.flows.run.executor import Executor
-from tokmill.flows.run.tasks import LocalTasks, TaskSettings
+from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.tasks import LocalTasks
 from tokmill.tasks.comparing.causes import environment_changes
 from tokmill.tasks.comparing.walk import own_causes
 from tokmill.tasks.core.errors import TaskError
@@ -126,10 +127,9 @@ def reproduce(
         remaking = Remaking(store, records, found, _roots(found, store.layout.cache / "inputs"))
         jobs = remaking.jobs()
         with store.at_work("reproduce"), LocalTasks(workers) as tasks, noting_warnings(state.note):
-            share = None if memory_bytes is None else memory_bytes // workers
-            settings = TaskSettings(memory_bytes=share, provenance=Provenance.collect())
+            machine = Machine(store.location, workers, memory_bytes)
             try:
-                Executor(store, tasks, state, settings).run(jobs)
+                Executor(store, tasks, state, machine, Provenance.collect()).run(jobs)
             except (RunError, TaskError) as error:
                 failure = str(error)
         compared = list(_compared(records, store, remaking.made))

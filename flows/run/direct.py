@@ -17,7 +17,7 @@ from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.record import begun, note_end, note_refusals, recorded
 from tokmill.flows.run.target import Target
-from tokmill.flows.run.tasks import Ended, LocalTasks, TaskSettings, TaskSpec
+from tokmill.flows.run.tasks import Ended, LocalTasks, TaskSpec
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.store import Provenance, Store
@@ -42,7 +42,7 @@ def run_directly(profile: Profile, target: Target, machine: Machine, state: RunS
     with _recorded(store, profile, target, machine, state, provenance) as completed:
         with LocalTasks(machine.workers) as tasks, noting_warnings(state.note):
             dag = composed(profile, target, store, machine, state)
-            done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+            done = Executor(store, tasks, state, machine, provenance).run(dag.jobs)
             result = RunResult(str(provenance.run_id), state.rows, dag.artifacts(done))
         completed(result)
     return result

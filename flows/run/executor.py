@@ -12,6 +12,7 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.process import clear_frames
@@ -22,10 +23,10 @@ from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.target import Target
-from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSettings, TaskSpec
+from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSpec
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tasks.store.leases import hold
 
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
@@ -49,12 +50,14 @@ class Executor:
         store: Store,
         tasks: Tasks,
         state: RunState,
-        settings: TaskSettings = TaskSettings(),  # noqa: B008 - frozen
+        machine: Machine | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.store = store
         self.tasks = tasks
         self.state = state
-        self.settings = settings
+        self._machine = replace(machine or Machine(""), store=store.location)
+        self._provenance = provenance
         self._done: dict[Job, Sequence[Node]] = {}
         self._running: dict[str, tuple[Job, int]] = {}
         self._failed = False
@@ -101,7 +104,7 @@ class Executor:
             self._close(job)  # a job without parts is done already
 
     def _spec(self, step: Step) -> TaskSpec:
-        return TaskSpec(step.title, step.request(), self.store.location, self.settings, references(step))
+        return TaskSpec(step.title, step.request(), self._machine, self._provenance, references(step))
 
     def _needed(self, spec: TaskSpec) -> list[str]:
         """Return the fingerprints of a task's artifact and of its inputs, which a lease is to protect."""

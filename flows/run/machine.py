@@ -78,10 +78,10 @@ class Machine:
     """
 
     store: str
-    workers: int
-    memory_bytes: int
-    verify: Verify
-    rehash: bool
+    workers: int = 1
+    memory_bytes: int | None = None
+    verify: Verify = "sizes"
+    rehash: bool = False
     runner: RunnerName = "threads"
     address: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -117,6 +117,11 @@ class Machine:
             _stages(refresh),
             profile.credentials,
         )
+
+    @property
+    def task_memory(self) -> int | None:
+        """The memory limit of one task; see `tasks.core.context`."""
+        return None if self.memory_bytes is None else self.memory_bytes // self.workers
 
     @property
     def words(self) -> str:

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol, Self
 
 from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.run.events import RunState
-from tokmill.flows.run.machine import Limits, Machine, num_seconds
+from tokmill.flows.run.machine import Machine, num_seconds
 from tokmill.tasks.core.context import (
     memory_limited_to,
     progress_reported_to,
@@ -29,7 +29,7 @@ from tokmill.tasks.core.context import (
 from tokmill.tasks.core.errors import TimeLimitError
 from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
-from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tokenizer.core.stopping import TimeLimitReached, allow_work, raise_if_stopped, request_stop
 
 STATE: ContextVar[RunState | None] = ContextVar("state", default=None)
@@ -40,59 +40,32 @@ _never = threading.Event()
 
 
 @dataclass(frozen=True)
-class TaskSettings:
-    """The machine's settings for every task of a run.
-
-    Attributes:
-        verify: how thoroughly an existing artifact is checked.
-        memory_bytes: memory limit of one task; see `tasks.core.context`.
-        provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
-            one client per task costs more CPU time than the rest of its orchestration.
-        limits: how long a stage may take, and how often it is tried.
-        refresh: stages whose artifacts are made although the store has them.
-        credentials: the block that has those for object storage; see `flows.credentials`.
-    """
-
-    verify: Verify = "sizes"
-    memory_bytes: int | None = None
-    provenance: Provenance | None = None
-    limits: Limits = field(default_factory=Limits)
-    refresh: frozenset[str] = frozenset()
-    credentials: str | None = None
-
-    @classmethod
-    def of(cls, machine: Machine, provenance: Provenance) -> Self:
-        """Return the settings of a run on a machine."""
-        share = machine.memory_bytes // machine.workers
-        return cls(machine.verify, share, provenance, machine.limits, machine.refresh, machine.credentials)
-
-
-@dataclass(frozen=True)
 class TaskSpec:
     """A task that is to be executed, here or on another machine.
 
     Attributes:
         title: e.g. `encode[english/3]`.
         request: for the artifact.
-        store: the folder or URL of artifacts; by it, a worker of another machine opens the same store.
-        settings: of the run.
+        machine: the run's settings; by its store, a worker of another machine opens the same one.
+        provenance: the run's. Tasks do not ask the server for the deployment themselves, because one client
+            per task costs more CPU time than the rest of its orchestration.
         needs: the artifacts that it depends on.
     """
 
     title: str
     request: Request
-    store: str
-    settings: TaskSettings
+    machine: Machine
+    provenance: Provenance | None = None
     needs: Sequence[ArtifactRef] = ()
 
     @property
     def refresh(self) -> bool:
         """Whether the artifact is made although the store has it."""
-        return self.request.stage.task in self.settings.refresh
+        return self.request.stage.task in self.machine.refresh
 
     def lookup(self, store: Store) -> ArtifactRef | None:
         """Return the artifact if its store has it, under the name of this request; else None."""
-        ref = None if self.refresh else store.lookup(self.request, verify=self.settings.verify)
+        ref = None if self.refresh else store.lookup(self.request, verify=self.machine.verify)
         if ref is not None:
             store.label(ref, self.request.name)
         return ref
@@ -192,29 +165,29 @@ def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None
         StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
     raise_if_stopped()
-    settings, stage, state = spec.settings, spec.request.stage.task, STATE.get()
-    supply_credentials(settings.credentials)
-    store, began = Store.open(spec.store), time.monotonic()
+    machine, stage, state = spec.machine, spec.request.stage.task, STATE.get()
+    supply_credentials(machine.credentials)
+    store, began = Store.open(machine.store), time.monotonic()
     known = spec.lookup(store)
     if known is not None:
         return Ended(known, "cached", began)
     if state is not None:
         state.start(spec.title)
-    limits, limit = settings.limits, settings.limits.of_stage(stage)
+    limits, limit = machine.limits, machine.limits.of_stage(stage)
     number, pause = 1, limits.pause
     while True:
         try:
             with (
-                memory_limited_to(settings.memory_bytes),
+                memory_limited_to(machine.task_memory),
                 progress_reported_to(None if state is None else partial(state.progress, spec.title)),
                 remarks_reported_to(report),
                 time_limited_to(None if limit is None else num_seconds(limit)),
             ):
                 realized = store.realize(
                     spec.request,
-                    provenance=settings.provenance,
+                    provenance=spec.provenance,
                     report=report,
-                    verify=settings.verify,
+                    verify=machine.verify,
                     refresh=spec.refresh,
                 )
             return Ended(realized.ref, realized.how, began, time.monotonic() - began)

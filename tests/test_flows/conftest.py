@@ -1,11 +1,9 @@
 """A real Prefect server for the whole session.
 
 Runs are made in processes of their own (`tests.test_flows.forking`), against one server that is started
-once: it costs some seconds, and every run then one or two. The tables of a server's database are made by
-Prefect once for all servers, because that takes longer than all else of a start.
+once: it costs some seconds, and every run then one or two.
 """
 
-import os
 import shutil
 import socket
 import subprocess
@@ -17,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment, free_port
 from tests.test_flows.corpora import write_project
 from tests.test_flows.forking import start_fork_server
 from tests.test_flows.served import Service, wait_for_line
+from tokmill.flows.prefect.app import make_database
 
 SERVER_SECONDS = 180
 
@@ -30,15 +28,8 @@ SERVER_SECONDS = 180
 @pytest.fixture(scope="session")
 def migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a home of Prefect with an empty database, to be copied; made once per session."""
-    base = tmp_path_factory.getbasetemp()
-    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "migrated"
-    with FileLock(f"{home}.lock"):
-        if not home.exists():
-            new = home.with_name("migrating")
-            environment = clean_environment(PREFECT_HOME=str(new))
-            command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
-            subprocess.run(command, env=environment, capture_output=True, check=True)
-            new.rename(home)
+    home = tmp_path_factory.mktemp("prefect")
+    make_database(f"sqlite+aiosqlite:///{home / 'prefect.db'}")
     return home
 
 

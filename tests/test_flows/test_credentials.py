@@ -12,7 +12,7 @@ from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import write_project
 from tokmill.flows.credentials import checked
 from tokmill.flows.errors import ProfileError, UsageError
-from tokmill.flows.prefect.flow_run import ONLY_IN_FILES
+from tokmill.flows.prefect.flow import ONLY_IN_FILES
 from tokmill.flows.profile import load_profile
 
 KEY, SECRET = "key-of-the-block", "hunter2-of-the-block"

@@ -23,8 +23,7 @@ from tokmill.flows.prefect.deployments import (
     schedules_of,
     times_of,
 )
-from tokmill.flows.prefect.flow_run import changed, overrides_of
-from tokmill.flows.prefect.form import SECTIONS, form_of
+from tokmill.flows.prefect.form import MACHINE, SECTIONS, changed, form_of, overrides_of
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, served_profiles
@@ -39,7 +38,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def form(profile: Profile) -> dict[str, Any]:
-    return form_of(profile, SECTIONS, ["tiny.toml"])
+    return form_of(profile, list(SECTIONS), ["tiny.toml"], MACHINE, {})
 
 
 def leaves(schema: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,7 +75,7 @@ def test_a_form_has_fields_that_the_page_shows_and_untouched_it_overrides_nothin
 @pytest.mark.parametrize("choices", [["tiny.toml"], ["tiny.toml", "quickstart"]])
 def test_the_flow_takes_what_an_untouched_form_sends(deployed: Deployed, choices: list[str]) -> None:
     schema = deployed.form(None, choices)
-    filled = {**({} if deployed.of_store else {"profile": "tiny.toml"}), **sent(schema)}
+    filled = {**({} if not deployed.sections else {"profile": "tiny.toml"}), **sent(schema)}
     validate(filled, schema, raise_on_error=True)
     assert deployed.flow.validate_parameters(filled).keys() >= filled.keys()
     assert set(schema["properties"]) <= set(signature(deployed.flow.fn).parameters)
@@ -160,7 +159,7 @@ def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project:
 
 def as_written(deployed: Deployed) -> dict[str, Any]:
     """The entry of `prefect.yaml` for a deployment of the quickstart, without its work pool."""
-    quickstart = None if deployed.of_store else "quickstart"
+    quickstart = "quickstart" if deployed.sections else None
     made = Deployment(deployed.flow.name, deployed, deployed.form(None, []), given=quickstart)
     limit, options = made.concurrency().values()
     schedules = [

@@ -1,12 +1,16 @@
 """Runs that receive a signal, and embedded servers that do not start, are killed, or collect garbage."""
 
+import gzip
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +21,8 @@ from tests.small_disk import on_small_disk
 from tests.test_flows.commands import clean_environment, end_all, left_after, processes_with
 from tests.test_flows.served import POLL
 from tokmill.flows.errors import ServeError
-from tokmill.flows.prefect.server import start_embedded
+from tokmill.flows.prefect.app import TEMPLATE, make_database
+from tokmill.flows.prefect.server import EmbeddedServer
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"
@@ -126,8 +131,8 @@ def test_a_command_at_a_standstill_ends_with_its_children(tmp_path: Path) -> Non
 STARTING = """
 import os
 from pathlib import Path
-from tokmill.flows.prefect.server import start_embedded
-start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
+from tokmill.flows.prefect.server import EmbeddedServer
+EmbeddedServer().wait(Path(os.environ["PREFECT_HOME"]), 300.0, print)
 """
 
 
@@ -152,7 +157,7 @@ def test_a_server_without_room_says_why_and_what_helps(tmp_path: Path) -> None:
 def test_a_server_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     environment = clean_environment(PREFECT_HOME=str(tmp_path / "home"))
     with pytest.raises(ServeError, match="PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"):
-        start_embedded(environment, tmp_path, 0.01, print)
+        EmbeddedServer(environment).wait(tmp_path, 0.01, print)
     assert not processes_with("PREFECT_HOME", str(tmp_path / "home"))
 
 
@@ -160,8 +165,9 @@ def test_a_server_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_a_server_that_is_killed_is_replaced_at_its_address(migrated_home: Path, tmp_path: Path) -> None:
     home, notes = shutil.copytree(migrated_home, tmp_path / "home"), list[str]()
-    server = start_embedded(clean_environment(PREFECT_HOME=str(home)), home, 120.0, notes.append)
+    server = EmbeddedServer(clean_environment(PREFECT_HOME=str(home)))
     try:
+        server.wait(home, 120.0, notes.append)
         (killed,) = processes_with("PREFECT_HOME", str(home))
         os.kill(killed, signal.SIGKILL)
         until = time.monotonic() + 120
@@ -172,6 +178,52 @@ def test_a_server_that_is_killed_is_replaced_at_its_address(migrated_home: Path,
         server.stop()
     assert notes == ["Prefect's embedded server has ended (exit code -9); another one is started"]
     assert not processes_with("PREFECT_HOME", str(home))
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_the_template_of_a_database_becomes_what_migration_makes(tmp_path: Path) -> None:
+    """The constraints of a table have no order, which differs from one migration to the next."""
+    tables, words = [], re.compile(r"[^\s,]+").findall
+    for name in ("restored", "migrated"):
+        (tmp_path / name).mkdir()
+        if name == "restored":
+            make_database(url_of(tmp_path / name / "prefect.db"))
+        with closing(sqlite3.connect(migrate(tmp_path / name))) as database:
+            made = database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
+            version = database.execute("SELECT * FROM alembic_version").fetchall()
+        tables.append([version, *((kind, name, sorted(words(sql or ""))) for kind, name, sql in made)])
+    assert tables[0] == tables[1]
+
+
+def migrate(home: Path, revision: str = "head") -> Path:
+    """Migrate the database in a home by Prefect's own command; return its file."""
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y", "-r", revision]
+    subprocess.run(command, env=clean_environment(PREFECT_HOME=str(home)), check=True, capture_output=True)
+    return home / "prefect.db"
+
+
+def write_template(home: Path, revision: str = "a3b9c7d2e5f1") -> None:
+    """Write the template anew, by the last migration of the oldest supported Prefect, in an empty home."""
+    with closing(sqlite3.connect(migrate(home, revision))) as database:
+        TEMPLATE.write_bytes(gzip.compress("\n".join(database.iterdump()).encode(), mtime=0))
+
+
+def test_a_database_is_made_only_where_there_is_none(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    there, new = tmp_path / "there.db", tmp_path / "new.db"
+    there.write_bytes(b"own")
+    others = ("sqlite+aiosqlite:///:memory:", f"postgresql:///{tmp_path}/pg", "sqlite:///relative.db")
+    for url in (url_of(there), url_of(tmp_path / "absent" / "x.db"), url_of(new), url_of(new), *others):
+        make_database(url)
+    assert {path.name for path in tmp_path.iterdir()} == {"there.db", "new.db"}
+    assert there.read_bytes() == b"own"
+    assert new.read_bytes()[:20] == b"SQLite format 3\0\x10\0\2\2"  # in WAL mode
+
+
+def url_of(file: Path) -> str:
+    """Return the URL by which Prefect names a database."""
+    return f"sqlite+aiosqlite:///{file}"
 
 
 def answers(url: str) -> bool:

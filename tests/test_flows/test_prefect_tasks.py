@@ -52,7 +52,7 @@ from tokmill.flows.run.dag import Job
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.tasks import Ended, TaskSettings, TaskSpec
+from tokmill.flows.run.tasks import Ended, TaskSpec
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params
 from tokmill.tasks.store import Provenance, Store
@@ -81,10 +81,10 @@ def run_on_prefect(store: Path, jobs: list[Job]) -> tuple[Any, dict[str, str]]:
     @flow(name="test-groups")
     def running() -> None:
         ids.append(get_run_context().flow_run.id)  # type: ignore[union-attr]
-        settings = TaskSettings(provenance=Provenance.collect(flow_run_id=str(ids[0])))
+        provenance = Provenance.collect(flow_run_id=str(ids[0]))
         with RUNNERS["threads"](machine) as tasks:
             submitted.append(tasks.task_runs)
-            executor = Executor(Store.open(store), tasks, RunState(), settings)
+            executor = Executor(Store.open(store), tasks, RunState(), machine, provenance)
             executor.run(jobs)
             rows.extend(executor.state.rows)
 
@@ -291,7 +291,7 @@ def test_a_result_that_came_with_the_store_is_replaced_unread(prefect: None, tmp
 
     @flow(name="test-results")
     def running() -> None:
-        as_task("write")(Sealed([TaskSpec("write", ask(), store.location, TaskSettings())]))
+        as_task("write")(Sealed([TaskSpec("write", ask(), Machine(store.location))]))
 
     with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: results}):
         running()
