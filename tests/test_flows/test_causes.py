@@ -7,8 +7,6 @@ import json
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,7 +64,6 @@ def why(tokmill: Tokmill, first: str, second: str) -> list[str]:
     return done.out.split("\nwhy ")[1].split("\n\n")[0].splitlines()[1:]
 
 
-WEIGHTS = "{web = 1, news = 2, notes = 2}"
 CUT = "sources.web.format=delimited"
 SPLIT = "sources.web.files=['web/a.txt', 'web/b.one', 'web/b.two']"
 MORE = ("sources.more.files=['web/b.txt']", "sources.more.format=lines")
@@ -94,6 +91,9 @@ CASES = {
         ["made by ingest, not by holdout (corpus/causes)", "train.vocab_size 300 → 310 (tokenizer/causes)"]),
     "another family is no other version of the stage": (
         (), ("train.family=wordpiece", "train.vocab_size=400"), ["train.family byte_bpe → wordpiece .*"]),
+    "settings of one name in two stages are two causes": (
+        (), tuple(f"{stage}.weights={{web = 1, news = 2, notes = 2}}" for stage in ("balance", "mix")),
+        ["balance.method .*", "balance.weights.news .*", "mix.method .*", "mix.weights.news .*"]),
 }  # fmt: skip
 
 
@@ -103,20 +103,14 @@ def test_a_change_of_settings_is_named_where_it_enters(tokmill: Tokmill, case: s
     lines = (tokmill.folder / "web" / "b.txt").read_text().splitlines(keepends=True)
     (tokmill.folder / "web" / "b.one").write_text("".join(lines[:7]))
     (tokmill.folder / "web" / "b.two").write_text("".join(lines[8:]))
-    found = why(tokmill, run(tokmill, before), run(tokmill, settings))
+    until = "mixture" if "in two stages" in case else "tokenizer"
+    found = why(tokmill, run(tokmill, before, until), run(tokmill, settings, until))
     for line in expected:
         pattern = re.escape(f"  {line}").replace(r"\.\*", ".*")
         assert sum(bool(re.fullmatch(pattern, each)) for each in found) == 1, found
     assert not any("of version" in line for line in found)
     if case.startswith(("one setting", "a source", "another delimiter")):
         assert len(found) == len(expected) + 1
-
-
-def test_settings_of_one_name_in_two_stages_are_two_causes(tokmill: Tokmill) -> None:
-    weights = (f"balance.weights={WEIGHTS}", f"mix.weights={WEIGHTS}")
-    lines = why(tokmill, run(tokmill, (), "mixture"), run(tokmill, weights, "mixture"))
-    for name in ("balance.method", "balance.weights.news", "mix.method", "mix.weights.news"):
-        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
 
 
 def rewritten(path: Path, change: Callable[[str], str]) -> Callable[[], None]:
@@ -180,18 +174,6 @@ def test_documents_that_came_and_changed_are_counted_for_runs_artifacts_and_page
     assert any(line.endswith("news.jsonl: changed") for line in cause.details)
 
 
-@pytest.mark.slow
-def test_an_upgrade_is_named_and_no_cause_where_it_changed_nothing(tokmill: Tokmill, tmp_path: Path) -> None:
-    first = run(tokmill, (), "counts")
-    (tmp_path / "regex-9999.1.dist-info").mkdir()
-    (tmp_path / "regex-9999.1.dist-info" / "METADATA").write_text("Name: regex\nVersion: 9999.1\n")
-    command = [sys.executable, "-m", "tokmill", "run", "profile.toml", "--until", "counts", "--no-prefect"]
-    environment = clean_environment(PYTHONPATH=str(tmp_path))
-    subprocess.run([*command, "--store", tokmill.store], check=True, cwd=tokmill.folder, env=environment)
-    lines = why(tokmill, first, "latest")
-    assert any(line.endswith("→ 9999.1; no artifact differs because of that") for line in lines), lines
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -205,16 +187,6 @@ def test_wrong_usage_says_what_is_right(tokmill: Tokmill, arguments: tuple[str, 
     run(tokmill, (), "counts")
     done = tokmill("compare", *arguments)
     assert (done.code, said in done.err) == (2, True), done.err
-
-
-@pytest.mark.slow
-def test_an_adopted_tokenizer_is_named_with_its_file(tokmill: Tokmill) -> None:
-    first = run(tokmill, (), None)
-    found = next(tokmill.store.glob("tokenizer/*/exports/huggingface/tokenizer.json"))
-    lines = why(tokmill, first, run(tokmill, (f"tokenizer.use={found}",), "encoded"))
-    assert lines[0] == "  made by adopt, not by train (tokenizer/causes)"
-    assert f"    file {found}" in lines
-    assert not any("only the first was made with" in line for line in lines)
 
 
 @pytest.mark.slow
