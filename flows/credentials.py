@@ -19,11 +19,7 @@ _LOCK = threading.Lock()
 
 
 class KeptError(Exception):
-    """There is nothing at a place, or it cannot be read.
-
-    Attributes:
-        passing: whether another attempt may succeed.
-    """
+    """There is nothing at a place, or it cannot be read; `passing` if another attempt may succeed."""
 
     def __init__(self, problem: str, *, passing: bool = False) -> None:
         super().__init__(problem)
@@ -31,11 +27,7 @@ class KeptError(Exception):
 
 
 def kept(reference: str) -> str:
-    """Return the value of an environment variable of this process, or of a secret block.
-
-    Raises:
-        KeptError: there is none.
-    """
+    """Return the value of an environment variable or of a secret block; raises KeptError for none."""
     kind, _, name = reference.partition(":")
     if kind == "env":
         if value := os.environ.get(name):
@@ -54,12 +46,7 @@ def kept(reference: str) -> str:
 
 
 def secret_in(name: str) -> Any:
-    """Return the value of a secret block of the Prefect server.
-
-    Raises:
-        ValueError: the server has no such block.
-        Exception: any of Prefect's, if the server does not answer; its text may have the server's address.
-    """
+    """Return the value of a server's secret block; raises ValueError, or any error of Prefect's."""
     from prefect.blocks.system import Secret  # noqa: PLC0415 - a second, and only for this
 
     return Secret.load(name).get()  # type: ignore[union-attr]
@@ -71,9 +58,6 @@ def supply_credentials(reference: str | None) -> None:
     The services' libraries look for them there; processes that this one starts inherit them. They are written
     nowhere: what travels, and what a record holds, is the block's name. Variables that are not of storage
     services are refused, so that whoever may write a block cannot change how programs run.
-
-    Raises:
-        UsageError: there is no such block, it is no object of such variables, or no server has it.
     """
     if reference is None:
         return

@@ -112,17 +112,9 @@ def existing_store(option: str | None) -> "Store":
 def find_artifact(
     store: "Store", reference: str, *kinds: str, bare: bool = True, removed: bool = False
 ) -> "ArtifactRef":
-    """Return the artifact that a reference names.
+    """Return the artifact that a reference names, of one of some kinds; raises UsageError unless one does.
 
-    Args:
-        store: the store.
-        reference: `kind/name`, with a version or an alias; a fingerprint's first digits.
-        kinds: the kinds that it may have; all if there are none.
-        bare: whether a name without a kind has the first of them.
-        removed: whether it may have been removed.
-
-    Raises:
-        UsageError: no artifact, more than one, or one of another kind has that name.
+    A name without a kind has the first of them where `bare`; it may have been removed where `removed`.
     """
     try:
         ref = store.resolve(_complete(reference, kinds[0]) if kinds and bare else reference, removed=removed)
@@ -150,13 +142,7 @@ def _complete(reference: str, kind: str) -> str:
 
 
 def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
-    """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`).
-
-    Raises:
-        UsageError: there is no such path and no such artifact, or the artifact is not a tokenizer.
-        TokenizerError: the file is broken.
-        StoreError: the artifact is damaged, or encodes its probes differently than when it was made.
-    """
+    """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`)."""
     from tokmill import tokenizer
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 

@@ -50,7 +50,7 @@ def print_parts(parts: Iterable[Part]) -> None:
     console = results()
     for part in parts:
         if isinstance(part, str):
-            say(part)
+            (aside if isinstance(part, Aside) else say)(part)
         elif isinstance(part, Table) and not console.is_terminal and console.width == _UNBOUNDED_COLUMNS:
             sys.stdout.write(part.plain())
         else:
@@ -64,8 +64,9 @@ def print_parts(parts: Iterable[Part]) -> None:
 
 
 def sections(parts: Mapping[str, "Table | Mapping[str, str | Text]"]) -> Iterator[Part]:
-    """Yield tables, and names with values, below their headings; those that are empty are left out."""
-    for heading, part in parts.items():
+    """Yield tables, and names with values, below their headings; what is empty is left out."""
+    for heading, whole in parts.items():
+        part = whole if isinstance(whole, Table) else {k: v for k, v in whole.items() if str(v).strip()}
         if part:
             yield Text(f"\n{heading}" if heading else "", style="bold")
             yield part
@@ -74,6 +75,10 @@ def sections(parts: Mapping[str, "Table | Mapping[str, str | Text]"]) -> Iterato
 def warning(text: str) -> Text:
     """Return a warning as a part of a result."""
     return Text(f"warning: {text}", style="yellow")
+
+
+class Aside(str):
+    """A remark on a result, which goes to standard error."""
 
 
 def aside(text: str) -> None:

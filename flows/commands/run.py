@@ -143,10 +143,7 @@ def _document(profile: str, store: "Store", result: "RunResult", seconds: float)
 
 
 def _parts(again: str, store: "Store", result: "RunResult", seconds: float) -> Iterator[Part]:
-    """Yield the outcome of each stage, the paths of the results, and the next commands.
-
-    `again` has the arguments of `tokmill run` that repeat the run.
-    """
+    """Yield the outcome of each stage, the paths of the results, and commands; `again` repeats the run."""
     yield _stages(store, result.rows)
     for row in result.rows:
         if "warnings" in row.metrics:  # of made and of cached artifacts

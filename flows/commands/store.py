@@ -17,7 +17,7 @@ from tokmill.flows.cli.options import (
     existing_store,
     find_artifact,
 )
-from tokmill.flows.cli.output import Part, Table, aside, called, messages, shown, shown_store
+from tokmill.flows.cli.output import Aside, Part, Table, called, messages, shown, shown_store
 from tokmill.flows.figures import counted, size
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ def _collected(done: "Collected", *, each: bool) -> Iterator[Part]:
             yield ""
     yield done.summary
     if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):
-        aside(unused_means(done.policy))
+        yield Aside(unused_means(done.policy))
     if done.removed and not done.applied:
-        aside(_HOW)
+        yield Aside(_HOW)
 
 
 @command(
@@ -164,14 +164,12 @@ def remove(
     rows = [(each.reference, len(each.files), size(each.num_bytes)) for each in gone]
     head = ("removed" if applied else "would be removed", "files", "size")
     summary = summary_of(store.location, counted(len(gone), "artifact"), num_bytes, applied=applied)
-    return Answer(document, _removal(Table(head, rows, right=head[1:]), summary, applied=applied))
-
-
-def _removal(removed: Table, summary: str, *, applied: bool) -> Iterator[Part]:
-    yield removed
-    yield f"\n{summary}"
-    if not applied:
-        aside(_HOW)
+    parts: list[Part] = [
+        Table(head, rows, right=head[1:]),
+        f"\n{summary}",
+        *([] if applied else [Aside(_HOW)]),
+    ]
+    return Answer(document, parts)
 
 
 def _entry(record: "Record") -> dict[str, object]:

@@ -253,11 +253,7 @@ def pack(
 
 
 def _together(encoded: EncodedColumns) -> Bench:
-    """Return the profile whose encoding has these columns, and no others.
-
-    Raises:
-        UsageError: they are not what `encode` gave, or differ in their store, tokenizer or parameters.
-    """
+    """Return the profile whose encoding has these columns, and no others; UsageError if they differ."""
     if not isinstance(encoded, EncodedColumn | Mapping):
         raise UsageError(
             f"mix: the documents are of type {type(encoded).__name__}; pass what tokmill.encode gives, or a "

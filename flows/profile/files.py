@@ -36,16 +36,12 @@ _POSITION = re.compile(r"\(at (?P<where>[^)]*)\)")
 
 @dataclass
 class Layered:
-    """One table merged from several files, and the file of each value.
+    """One table merged from several files, and the file of each value."""
 
-    Attributes:
-        table: the merged table.
-        origins: key path → the file (or `--set`) that the value is from.
-        notes: one sentence for each value of a source that a file replaced.
-    """
-
-    table: Table = field(default_factory=dict)
+    table: Table = field(default_factory=dict)  # the merged table
+    # key path → the file (or `--set`) that the value is from
     origins: dict[KeyPath, str] = field(default_factory=dict)
+    # one sentence for each value of a source that a file replaced
     notes: list[str] = field(default_factory=list)
 
     def merge(self, layer: Mapping[str, Any], origin: str) -> None:
@@ -82,11 +78,7 @@ def shipped_names() -> list[str]:
 
 
 def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
-    """Return the file of a profile, given as a path or by the name of a shipped profile.
-
-    Raises:
-        ProfileError: the file, or a shipped profile of that name, does not exist.
-    """
+    """Return the file of a profile, given as a path or by the name of a shipped profile."""
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
         path = _path(name_or_path, beside or Path.cwd())
         if path.is_file():
@@ -101,11 +93,7 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def read_layers(path: Path) -> Layered:
-    """Read a profile and all profiles that it extends, and merge them, the base first.
-
-    Raises:
-        ProfileError: a file is missing or is not TOML, or the chain of `extends` is circular.
-    """
+    """Read a profile and all profiles that it extends, and merge them, the base first."""
     chain: list[tuple[Path, Table]] = []
     following: Path | None = path
     while following is not None:
@@ -127,11 +115,7 @@ def read_layers(path: Path) -> Layered:
 
 
 def read_table(path: Path) -> Table:
-    """Parse one TOML file.
-
-    Raises:
-        ProfileError: it cannot be read, is not UTF-8, or is not TOML (with line and column).
-    """
+    """Parse one TOML file."""
     shown = _shown(path)
     try:
         with path.open("rb") as file:
@@ -155,12 +139,7 @@ class LimitError(ValueError):
 
 
 def parse_toml(text: str) -> Table:
-    """Parse TOML.
-
-    Raises:
-        tomllib.TOMLDecodeError: it is not TOML.
-        LimitError: it is beyond what a profile may have.
-    """
+    """Parse TOML; raises TOMLDecodeError, or LimitError beyond what a profile may have."""
     deep = LimitError(f"tables and lists are nested more than {_MAX_DEPTH} deep; write them flat")
     # the parser's time grows with the square of the parts of a key, so these are counted first
     if any(key.group().count(".") > _MOST_PARTS for key in _DOTTED.finditer(text)):
@@ -185,11 +164,7 @@ def parse_toml(text: str) -> Table:
 
 
 def _path(text: str, folder: Path) -> Path:
-    """Make a path absolute.
-
-    Raises:
-        ProfileError: the path is impossible: a name is too long, or `~user` is unknown.
-    """
+    """Make a path absolute."""
     try:
         path = folder / Path(text).expanduser()
         path.stat()

@@ -245,11 +245,7 @@ def _why_unused(profile: Profile, table: Mapping[str, Any], path: KeyPath) -> tu
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
-    """Return overrides as one nested table, to be merged into a profile.
-
-    Raises:
-        ProfileError: one has no `=` or no dotted key, or one sets a key as a value and another as a table.
-    """
+    """Return overrides as one nested table, to be merged into a profile."""
     pairs = as_toml(overrides).items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     table: Table = {}
     for key, value in pairs:
@@ -266,11 +262,7 @@ def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Split `a.b=c` into its dotted key and its value.
-
-    Raises:
-        ProfileError: there is no `=`.
-    """
+    """Split `a.b=c` into its dotted key and its value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ProfileError(
@@ -309,12 +301,7 @@ def _key_path(key: str) -> list[str]:
 
 
 def as_toml(given: Any, where: str = "") -> Any:
-    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is.
-
-    Raises:
-        ProfileError: it is a set, whose order would differ from one process to the next, or an integer of
-            more than 64 bits.
-    """
+    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is."""
     if isinstance(given, Mapping):
         return {key: as_toml(value, f"{where}.{key}" if where else str(key)) for key, value in given.items()}
     if isinstance(given, list | tuple):

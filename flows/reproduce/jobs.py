@@ -94,12 +94,7 @@ class Remaking:
         self._listed = lru_cache(maxsize=None)(_listed)
 
     def jobs(self) -> list[Job]:
-        """Return one job per record; inputs come first.
-
-        Raises:
-            StoreError: a record contradicts itself, or this tokmill has no such stage, or not with such
-                parameters.
-        """
+        """Return one job per record; inputs come first."""
         titles: set[str] = set()
         kinds = Counter(record.kind for record in self.records)
         for record in self.records:
@@ -169,11 +164,7 @@ def _listed(path: Path) -> _Listed:
 
 
 def _params(record: Record) -> Any:
-    """Return a record's parameters as those of the stage that there is now.
-
-    Raises:
-        StoreError: the stage has other parameters by now.
-    """
+    """Return a record's parameters as those of the stage that there is now."""
     stage = stage_of(record.payload["stage"])
     try:
         return stage.params.model_validate(record.params)
@@ -190,11 +181,7 @@ def verbs() -> list[str]:
 
 
 def stage_of(verb: str) -> Stage[Any]:
-    """Return a stage.
-
-    Raises:
-        StoreError: this tokmill has none of that verb.
-    """
+    """Return the stage of a verb."""
     if verb not in _MODULES:
         raise StoreError(
             f"this tokmill has no stage {verb!r}; use the version that the artifact was made with"

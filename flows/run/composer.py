@@ -21,14 +21,10 @@ Locate: TypeAlias = Callable[[ArtifactRef], Path]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MergingJob(MappedJob):
-    """The merges of one level of the trees of all sources.
+    """The merges of one level of the trees of all sources."""
 
-    Attributes:
-        below: makes the parts of the level below, or the counted shards.
-        groups: returns the artifacts of each group of them; one alone is not merged.
-    """
-
-    below: Job
+    below: Job  # makes the parts of the level below, or the counted shards
+    # returns the artifacts of each group of them; one alone is not merged
     groups: Callable[[ArtifactRef, Done], Iterable[tuple[str, Sequence[Node]]]]
 
     @property

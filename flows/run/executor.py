@@ -60,13 +60,7 @@ class Executor:
         self._failed = False
 
     def run(self, jobs: Sequence[Job]) -> Done:
-        """Run all jobs and return their artifacts.
-
-        Raises:
-            Pause: Prefect's, if the run was paused.
-            RunError: a task failed; the message is the task's title and the message of its error.
-            TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
-        """
+        """Run all jobs and return their artifacts."""
         self.state.jobs = waiting = jobs
         with context_value(STATE, self.state):
             while True:

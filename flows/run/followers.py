@@ -64,12 +64,7 @@ def _has_parts(step: Step) -> bool:
 def followed(
     profile: Profile, attempt: Attempt, state: RunState, warn: Callable[[str], None]
 ) -> Iterator[None]:
-    """Have those follow the run of this block whom its profile names.
-
-    Raises:
-        ProfileError: what a follower needs is not installed.
-        BaseException: any that the block raises.
-    """
+    """Have those follow the run of this block whom its profile names."""
     followers = list(_followers(profile, attempt, warn))
     for follower in followers:
         state.listeners.append(partial(told, follower))

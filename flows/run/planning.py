@@ -39,20 +39,13 @@ _MARK = regex.compile(r"\p{M}")
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One task of a plan.
+    """One task of a plan."""
 
-    Attributes:
-        task: the title that people see, e.g. `encode[english/3]`.
-        name: the artifact's name.
-        action: `cached`, or `run` if the artifact does not exist.
-        reason: why it would run; empty if it is cached.
-        details: the fields that differ from the newest artifact of that kind and name, `field: old → new`.
-    """
-
-    task: str
-    name: str
-    action: Literal["cached", "run"]
-    reason: str = ""
+    task: str  # the title that people see, e.g. `encode[english/3]`
+    name: str  # the artifact's name
+    action: Literal["cached", "run"]  # `cached`, or `run` if the artifact does not exist
+    reason: str = ""  # why it would run; empty if it is cached
+    # the fields that differ from the newest artifact of that kind and name, `field: old → new`
     details: Sequence[str] = ()
 
 
@@ -101,10 +94,6 @@ def plan_target(profile: Profile, target: Target, store: Store, *, rehash: bool 
     """Return what a run of `profile` on `store` would do, one row per task in the order of the DAG.
 
     Remarks on the text are logged as warnings.
-
-    Raises:
-        SourceError: a source matches no file, or one file twice.
-        GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
     sources = resolve_sources(profile, store, rehash=rehash)
     rows = plan_dag(target.compose(profile, store, sources), store)

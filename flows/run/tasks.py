@@ -41,24 +41,16 @@ _never = threading.Event()
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """The machine's settings for every task of a run.
+    """The machine's settings for every task of a run."""
 
-    Attributes:
-        verify: how thoroughly an existing artifact is checked.
-        memory_bytes: memory limit of one task; see `tasks.core.context`.
-        provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
-            one client per task costs more CPU time than the rest of its orchestration.
-        limits: how long a stage may take, and how often it is tried.
-        refresh: stages whose artifacts are made although the store has them.
-        credentials: the block that has those for object storage; see `flows.credentials`.
-    """
-
-    verify: Verify = "sizes"
-    memory_bytes: int | None = None
+    verify: Verify = "sizes"  # how thoroughly an existing artifact is checked
+    memory_bytes: int | None = None  # memory limit of one task; see `tasks.core.context`
+    # the run's provenance. Tasks do not ask the server for the deployment themselves, because one client per
+    # task costs more CPU time than the rest of its orchestration
     provenance: Provenance | None = None
-    limits: Limits = field(default_factory=Limits)
-    refresh: frozenset[str] = frozenset()
-    credentials: str | None = None
+    limits: Limits = field(default_factory=Limits)  # how long a stage may take, and how often it is tried
+    refresh: frozenset[str] = frozenset()  # stages whose artifacts are made although the store has them
+    credentials: str | None = None  # the block that has those for object storage; see `flows.credentials`
 
     @classmethod
     def of(cls, machine: Machine, provenance: Provenance) -> Self:
@@ -69,21 +61,13 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task that is to be executed, here or on another machine.
+    """A task that is to be executed, here or on another machine."""
 
-    Attributes:
-        title: e.g. `encode[english/3]`.
-        request: for the artifact.
-        store: the folder or URL of artifacts; by it, a worker of another machine opens the same store.
-        settings: of the run.
-        needs: the artifacts that it depends on.
-    """
-
-    title: str
-    request: Request
-    store: str
-    settings: TaskSettings
-    needs: Sequence[ArtifactRef] = ()
+    title: str  # e.g. `encode[english/3]`
+    request: Request  # for the artifact
+    store: str  # the folder or URL of artifacts; by it, a worker of another machine opens the same store
+    settings: TaskSettings  # of the run
+    needs: Sequence[ArtifactRef] = ()  # the artifacts that it depends on
 
     @property
     def refresh(self) -> bool:
@@ -99,19 +83,13 @@ class TaskSpec:
 
 
 class Ended(NamedTuple):
-    """What became of a task.
+    """What became of a task."""
 
-    Attributes:
-        outcome: its artifact, or why there is none; None if it was not begun, since one before it failed.
-        how: it got its artifact; None if it has none.
-        began: when, in seconds of a monotonic clock.
-        seconds: that it took.
-    """
-
+    # its artifact, or why there is none; None if it was not begun, since one before it failed
     outcome: ArtifactRef | BaseException | None
-    how: How | None = None
-    began: float = 0.0
-    seconds: float = 0.0
+    how: How | None = None  # it got its artifact; None if it has none
+    began: float = 0.0  # when, in seconds of a monotonic clock
+    seconds: float = 0.0  # that it took
 
 
 class Tasks(Protocol):
@@ -184,12 +162,6 @@ def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None
     """Publish a task's artifact, unless the store has it, in the first attempt that succeeds.
 
     Messages and the stage's remarks are reported.
-
-    Raises:
-        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
-        TimeLimitError: the stage ran for longer than it may.
-        Exception: that of the last attempt, or one that would come again.
-        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
     raise_if_stopped()
     settings, stage, state = spec.settings, spec.request.stage.task, STATE.get()

@@ -69,12 +69,7 @@ def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Outbox:
-    """Messages on their way to one receiver.
-
-    Args:
-        name: of the receiver, for people.
-        warn: called with one sentence if messages were not taken.
-    """
+    """Messages on their way to a receiver; `warn` gets one sentence if some were not taken."""
 
     def __init__(self, name: str, warn: Callable[[str], None]) -> None:
         self._name, self._warn = name, warn
@@ -91,12 +86,7 @@ class Outbox:
         self._waiting.put(send)
 
     def close(self, seconds: float, silence: float = math.inf) -> None:
-        """Wait until all messages are sent, but not longer than that.
-
-        Args:
-            seconds: how long to wait at most.
-            silence: for how many of them to wait for a message to be taken before the others are given up.
-        """
+        """Wait until all messages are sent, at most so long, and for a silent receiver only `silence`."""
         self._waiting.put(None)
         began = self._last_taken = time.monotonic()
         while self._thread.is_alive():

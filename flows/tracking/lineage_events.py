@@ -72,13 +72,7 @@ _ORIGINS: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
 
 
 class LineageEvents:
-    """Sends the events of one attempt; its methods are called from any thread.
-
-    Args:
-        wanted: where the events go.
-        attempt: of which run.
-        warn: called with one sentence if events were not taken.
-    """
+    """Sends the events of one attempt; its methods are called from any thread."""
 
     def __init__(self, wanted: OpenLineage, attempt: Attempt, warn: Callable[[str], None]) -> None:
         self._wanted, self._attempt = wanted, attempt

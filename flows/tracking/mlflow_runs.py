@@ -34,13 +34,7 @@ _SECONDS, _HURRIED_SECONDS = 120.0, 1.5
 
 
 class MLflowRun:
-    """Logs one attempt; its methods are called from any thread.
-
-    Args:
-        wanted: where the run is logged.
-        attempt: of which run.
-        warn: called with one sentence if something was not taken.
-    """
+    """Logs one attempt; its methods are called from any thread."""
 
     def __init__(self, wanted: MLflow, attempt: Attempt, warn: Callable[[str], None]) -> None:
         self._wanted = wanted

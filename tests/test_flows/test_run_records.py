@@ -93,8 +93,8 @@ def test_runs_are_listed_filtered_and_sorted(made: Made) -> None:
     ):
         assert [row["run_id"] for row in made.tokmill("runs", "--json", *options).document] == wanted
     for options, said in (
-        (("--experiment", "E"), "no run has the experiment 'E'; runs have e"),
-        (("--tag", "bas"), "no run has the tag 'bas'; runs have base"),
+        (("--experiment", "E"), "no run has the experiment 'E'; runs have: e"),
+        (("--tag", "bas"), "no run has the tag 'bas'; did you mean base?"),
         (("--experiment", "e", "--state", "failed"), "no run is like that"),
     ):
         done = made.tokmill("runs", *options)

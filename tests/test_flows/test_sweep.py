@@ -74,10 +74,10 @@ def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
 
 
 WRONG = {
-    "--vocab-size=many": "write numbers with commas between",
+    "--vocab-size=many": "write values with commas between, e.g. 8000,16000",
     "--vocab-size=300,300": "named twice",
     "--family=nothing": "families",
-    "--vocab-size=300,,400": "a word beside a comma is missing",
+    "--vocab-size=300,,400": "write values with commas between",
     "--vocab-size=100": "byte_bpe: vocab_size=100 must be at least 257",
     f"--vocab-size={'9' * 21}": f"vocab_size={'9' * 21}: it must be less than",
     "--temperature=0": "temperatures.0=0.0: it must be greater than 0",
