@@ -19,11 +19,7 @@ _LOCK = threading.Lock()
 
 
 class KeptError(Exception):
-    """There is nothing at a place, or it cannot be read; `passing` if another attempt may succeed."""
-
-    def __init__(self, problem: str, *, passing: bool = False) -> None:
-        super().__init__(problem)
-        self.passing = passing
+    """There is nothing at a place, or it cannot be read."""
 
 
 def kept(reference: str) -> str:
@@ -39,7 +35,7 @@ def kept(reference: str) -> str:
     except ValueError as error:
         raise KeptError(f"the Prefect server has no secret block {name!r}") from error
     except Exception as error:  # the server does not answer
-        raise KeptError(f"the secret block cannot be read: {type(error).__name__}", passing=True) from error
+        raise KeptError(f"the secret block cannot be read: {type(error).__name__}") from error
     if not value:
         raise KeptError(f"the secret block {name!r} is empty")
     return value

@@ -5,7 +5,7 @@ A name without a match is wrong usage (exit code 2), not a failure.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
@@ -47,15 +47,6 @@ SetOption = Annotated[
     list[str] | None,
     Option("--set", metavar="KEY=VALUE", help="Replace a value, e.g. pack.sequence_length=2048; repeatable."),
 ]
-RehashOption = Annotated[bool, Option("--rehash", help="Read every source file; do not trust size and time.")]
-EmbeddingsOption = Annotated[
-    Path | None,
-    Option(metavar="MODEL", help="A safetensors file, index or folder: what the model learned least."),
-]
-EmbeddingTensorOption = Annotated[
-    list[str] | None,
-    Option("--tensor", help="Tensor of the input embeddings, and again for the output's; default: by name."),
-]
 WorkersOption = Annotated[
     int | None, Option(min=1, metavar="N", help="Parallel tasks.", show_default="one per core")
 ]
@@ -68,30 +59,12 @@ MemoryOption = Annotated[
         show_default="a quarter of the RAM",
     ),
 ]
-RefreshOption = Annotated[
-    list[str] | None, Option(metavar="STAGE", help="Make a stage's artifacts again, e.g. train; repeatable.")
-]
-UntilOption = Annotated[
-    list[str] | None,
-    Option(metavar="KIND", help="Make this kind of artifact, e.g. tokenizer, and what it needs; repeatable."),
-]
 NoPrefectOption = Annotated[
     bool, Option("--no-prefect", help="Run in this process, without any Prefect server; same artifacts.")
-]
-VerifyOption = Annotated[
-    Literal["sizes", "full"] | None,
-    Option(help="How artifacts are checked before reuse: sizes, or also digests.", show_default="sizes"),
 ]
 ArtifactArgument = Annotated[
     str,
     Argument(metavar="ARTIFACT", help="kind/name, kind/name@v3 or @alias, or a fingerprint's first digits."),
-]
-PackedArgument = Annotated[
-    str, Argument(metavar="PACKED", help="packed/name, packed/name@v3, or a fingerprint's first digits.")
-]
-RootOption = Annotated[
-    list[str] | None,
-    Option(metavar="SOURCE=FOLDER", help="The folder or URL of a source's files, if they moved; repeatable."),
 ]
 
 

@@ -19,6 +19,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import shown
 
 if TYPE_CHECKING:
     from tokmill.flows.run.events import Event, RunState
@@ -114,11 +115,6 @@ def require_new(command: str, path: Path | None, kind: str = "file") -> None:
     """Raise UsageError if a file or folder exists that a command would write."""
     if path is not None and path.exists():
         raise UsageError(f"{command}: {path} exists; name a new {kind}")
-
-
-def shown(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it, else absolute."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def shown_store(store: "Store") -> str:

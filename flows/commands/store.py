@@ -17,8 +17,8 @@ from tokmill.flows.cli.options import (
     existing_store,
     find_artifact,
 )
-from tokmill.flows.cli.output import Aside, Part, Table, called, messages, shown, shown_store
-from tokmill.flows.figures import counted, size
+from tokmill.flows.cli.output import Aside, Part, Table, called, messages, shown_store
+from tokmill.flows.figures import counted, shown, size
 
 if TYPE_CHECKING:
     from tokmill.flows.upkeep.collecting import Collected

@@ -25,13 +25,12 @@ from tokmill.flows.cli.output import (
     notes,
     require_new,
     results,
-    shown,
     shown_address,
     warning,
 )
 from tokmill.flows.commands.run import planned, watched
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import counted, key_figures
+from tokmill.flows.figures import counted, key_figures, shown
 from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.markdown import percent
 

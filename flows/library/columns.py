@@ -31,7 +31,7 @@ _MISSING = frozenset({"NAType", "NaTType"})
 _NAME_CHARS = 24
 
 
-def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
+def named_columns(texts: Any) -> dict[str, Any]:
     """Return columns by source, whose name is text also where it was a number; a single one is `text`.
 
     Groups of pandas and polars are keyed by tuples, also where they are by one column; that is the name then.
@@ -39,12 +39,12 @@ def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
     if not isinstance(texts, Mapping):
         return {"text": texts}
     if not texts:
-        raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
+        raise UsageError("texts names no source; use e.g. {'web': df['text']}")
     alone = [name[0] if isinstance(name, tuple) and len(name) == 1 else name for name in texts]
     named = dict(zip(map(str, alone), texts.values(), strict=True))
     if len(named) < len(texts):
         names = ", ".join(map(repr, texts))
-        raise UsageError(f"{what} names a source twice, as number and as text: {names}; rename one")
+        raise UsageError(f"texts names a source twice, as number and as text: {names}; rename one")
     return named
 
 

@@ -254,20 +254,17 @@ def pack(
 
 def _together(encoded: EncodedColumns) -> Bench:
     """Return the profile whose encoding has these columns, and no others; UsageError if they differ."""
-    if not isinstance(encoded, EncodedColumn | Mapping):
+    columns = {encoded.source: encoded} if isinstance(encoded, EncodedColumn) else encoded
+    if not isinstance(columns, Mapping) or not columns:
+        kind = type(encoded).__name__
         raise UsageError(
-            f"mix: the documents are of type {type(encoded).__name__}; pass what tokmill.encode gives, or a "
-            "table of that by source, e.g. {'web': web_ids}"
+            f"mix: of type {kind}: pass what tokmill.encode gives, or that by source, and not empty"
         )
-    columns = {encoded.source: encoded} if isinstance(encoded, EncodedColumn) else dict(encoded)
-    if not columns:
-        raise UsageError("mix: there is no encoded column; encode some first")
     benches = dict[str, Bench]()
     for source, column in columns.items():
         if not isinstance(column, EncodedColumn):
-            raise UsageError(
-                f"mix: encoded[{source!r}] is of type {type(column).__name__}; pass what tokmill.encode gives"
-            )
+            kind = type(column).__name__
+            raise UsageError(f"mix: encoded[{source!r}] is of type {kind}; pass what tokmill.encode gives")
         if column.bench is None:
             raise UsageError(
                 f"mix: {column.artifact.reference} was opened, not encoded here; encode the texts again, "

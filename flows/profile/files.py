@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from tokmill import flows
 from tokmill.flows.errors import ProfileError, suggestion
+from tokmill.flows.figures import shown
 from tokmill.flows.profile.fields import KeyPath
 from tokmill.tasks.remote.location import is_remote, local_path, stands_alone
 
@@ -98,9 +99,9 @@ def read_layers(path: Path) -> Layered:
     following: Path | None = path
     while following is not None:
         if any(following == seen for seen, _ in chain):
-            loop = " → ".join(_shown(seen) for seen, _ in chain)
+            loop = " → ".join(shown(seen) for seen, _ in chain)
             raise ProfileError(
-                f"profile '{path.stem}': extends is circular: {loop} → {_shown(following)}; "
+                f"profile '{path.stem}': extends is circular: {loop} → {shown(following)}; "
                 "remove `extends` from one of them"
             )
         table = read_table(following)
@@ -109,28 +110,27 @@ def read_layers(path: Path) -> Layered:
     layered = Layered()
     for file, table in reversed(chain):
         own = table if file == path else {k: v for k, v in table.items() if k not in _OWN_KEYS}
-        layered.merge(with_absolute_paths(own, file.parent), _shown(file))
+        layered.merge(with_absolute_paths(own, file.parent), shown(file))
     layered.table.pop("extends", None)
     return layered
 
 
 def read_table(path: Path) -> Table:
     """Parse one TOML file."""
-    shown = _shown(path)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) <= MAX_BYTES:
             return parse_toml(data.decode("utf-8").replace("\r\n", "\n"))
-        problem = f"{shown} is larger than {MAX_BYTES >> 20} MiB; name a profile"
+        problem = f"{shown(path)} is larger than {MAX_BYTES >> 20} MiB; name a profile"
     except OSError as error:
         problem = f"cannot read {path}: {error.strerror}"
     except UnicodeDecodeError as error:
-        problem = f"{shown} is not UTF-8 at byte {error.start}; save it as UTF-8"
+        problem = f"{shown(path)} is not UTF-8 at byte {error.start}; save it as UTF-8"
     except tomllib.TOMLDecodeError as error:
-        problem = f"{shown}: {_syntax_problem(str(error))}"
+        problem = f"{shown(path)}: {_syntax_problem(str(error))}"
     except LimitError as error:
-        problem = f"{shown}: {error}"
+        problem = f"{shown(path)}: {error}"
     raise ProfileError(f"profile '{path.stem}': {problem}")
 
 
@@ -229,13 +229,13 @@ def _base_of(path: Path, table: Table) -> Path | None:
         return None
     if not isinstance(base, str):
         raise ProfileError(
-            f"profile '{path.stem}': {_shown(path)}: extends={base!r} must be a file or a shipped profile; "
+            f"profile '{path.stem}': {shown(path)}: extends={base!r} must be a file or a shipped profile; "
             'write e.g. extends = "quickstart"'
         )
     try:
         return find_profile(base, beside=path.parent)
     except ProfileError as error:
-        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: extends: {error}") from error
+        raise ProfileError(f"profile '{path.stem}': {shown(path)}: extends: {error}") from error
 
 
 def _syntax_problem(message: str) -> str:
@@ -248,11 +248,6 @@ def _syntax_problem(message: str) -> str:
     elif problem.endswith("Cannot overwrite a value"):
         problem = "a key is set twice in one table; set it once"
     return f"{where}: {problem}"
-
-
-def _shown(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it, else absolute."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _unknown_name(name: str, folder: Path) -> str:

@@ -62,15 +62,12 @@ def load_profile(
     return _loaded(layered, path.stem, overrides, fixed)
 
 
-def profile_of(
-    table: Mapping[str, Any], name: str = "own", overrides: Iterable[str] | Mapping[str, Any] = ()
-) -> Profile:
+def profile_of(table: Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:
     """Make a profile of a table like that of a TOML file; None stands for "not set".
 
     Args:
-        table: the sections; paths, tuples and arrays are taken, too (`given`). Relative file patterns start
+        table: the sections; paths, tuples and arrays are taken, too. Relative file patterns start
             at the working directory.
-        name: the profile's name, if the table has none.
         overrides: see `load_profile`.
 
     Raises:
@@ -78,11 +75,11 @@ def profile_of(
     """
     if "extends" in table:
         raise ProfileError(
-            f"profile '{name}': extends={table['extends']!r} is for files; name that profile, with overrides"
+            f"profile 'own': extends={table['extends']!r} is for files; name that profile, with overrides"
         )
     layered = Layered()
     layered.merge(with_absolute_paths(_without_none(as_toml(table)), Path.cwd()), TABLE)
-    layered.table.setdefault("name", name)
+    layered.table.setdefault("name", "own")
     return _loaded(layered, str(layered.table["name"]), overrides, frozenset())
 
 

@@ -149,12 +149,11 @@ class Composer:
         *,
         step: str = "",
         part: str = "",
-        needs: Sequence[Job] = (),
         check: Callable[[ArtifactRef], None] | None = None,
     ) -> Job:
         """Add a job with one task; `step` ends its title, `part` its title and the artifact's name."""
         title, name = in_part(stage.task, part) + step, in_part(self.profile.name, part)
-        job = Job(stage, title, name, params, dict(inputs), needs, check)
+        job = Job(stage, title, name, params, dict(inputs), check=check)
         self.jobs.append(job)
         return job
 

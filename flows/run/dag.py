@@ -1,11 +1,8 @@
 """The DAG as values: jobs with dependencies, and the steps of each job.
 
-A fingerprint covers the content digests of its inputs, so the request for an artifact exists only once its
-inputs are published. A `Job` therefore names the jobs that make its inputs; once they are done, `Job.steps`
-returns its steps: one, or one per part if the job is mapped over shards. Jobs are ordered by their
-dependencies alone; independent jobs may run in parallel.
-
-In a plan, an artifact that does not exist yet is `Pending`, and so is every artifact that depends on it.
+A fingerprint covers the content digests of its inputs, so a `Job` names the jobs that make its inputs; once
+they are done, `Job.steps` returns its steps: one, or one per part if the job is mapped over shards. What a
+plan finds missing is `Pending`, and so is every artifact that depends on it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID, uuid5
 
+from tokmill.flows.results import RunRow
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry
@@ -57,6 +58,28 @@ class Asked:
     inputs: Sequence[InputEntry]
     lists: Sequence[ArtifactRef] = ()
     """Artifacts that list its inputs: a shard of a corpus is no artifact, the corpus is."""
+
+
+class Follower:
+    """A system that is told of an attempt, from any thread; what it does not care for does nothing."""
+
+    def begin(self) -> None:
+        """The attempt begins."""
+
+    def asked(self, task: Asked) -> None:
+        """A task is about to be submitted."""
+
+    def started(self, title: str) -> None:
+        """A task starts."""
+
+    def finished(self, row: RunRow) -> None:
+        """A task has its artifact."""
+
+    def failed(self, title: str, message: str) -> None:
+        """A task has failed."""
+
+    def end(self, end: End, message: str = "") -> None:
+        """The attempt has ended."""
 
 
 def texts_of(values: Mapping[str, Any]) -> dict[str, str]:

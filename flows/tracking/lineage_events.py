@@ -29,7 +29,7 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport, create_
 from tokmill.flows.credentials import kept
 from tokmill.flows.profile.sections import ENVIRONMENT, OpenLineage
 from tokmill.flows.results import RunRow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, texts_of
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Follower, Outbox, texts_of
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry, Record
@@ -71,8 +71,8 @@ _ORIGINS: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
 """By kind and column: the kind and column that it is made of (a file for no kind), and how."""
 
 
-class LineageEvents:
-    """Sends the events of one attempt; its methods are called from any thread."""
+class LineageEvents(Follower):
+    """Sends the events of one attempt."""
 
     def __init__(self, wanted: OpenLineage, attempt: Attempt, warn: Callable[[str], None]) -> None:
         self._wanted, self._attempt = wanted, attempt

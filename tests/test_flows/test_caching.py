@@ -28,7 +28,6 @@ from tokmill.flows.run.direct import reused
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine, num_bytes
 from tokmill.flows.run.target import Target
-from tokmill.tasks.core.stage import External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 
 
@@ -151,29 +150,6 @@ def test_a_refreshed_stage_is_made_again_and_until_makes_what_a_kind_needs(proje
         ("--until", "tokeniser", "until='tokeniser': the run makes no such artifact; it makes corpus"),
     ):
         assert said in project("run", "tiny.toml", option, word).err
-
-
-def test_what_comes_out_different_is_published_and_the_old_one_set_aside(tmp_path: Path) -> None:
-    def write_next(params: Params, *, out: Path, counter: Path) -> Outcome:
-        counter.write_text(str(int(counter.read_text()) + 1))  # which breaks the rules
-        (out / "number").write_text(counter.read_text())
-        return Outcome(metrics={})
-
-    (tmp_path / "counter").write_text("0")
-    stage = Stage("odd", "odd", "odd", 1, Params, write_next)
-    counter = External(digest="0" * 64, value=tmp_path / "counter")
-    request, store, said = (
-        Request(stage, "x", Params(), {"counter": counter}),
-        Store.open(tmp_path / "store"),
-        list[str](),
-    )
-    first = store.realize(request).ref
-    second = store.realize(request, report=said.append, refresh=True)
-    assert (second.how, first.fingerprint) == ("made", second.ref.fingerprint)
-    assert (store.path(second.ref) / "number").read_text() == "2"
-    (aside,) = (tmp_path / "store" / "damaged" / "odd").iterdir()
-    assert (aside / "number").read_text() == "1"
-    assert "was made again with other content" in said[0]
 
 
 @pytest.mark.parametrize("until", ["", "tokenizer", *(pytest.param(kind, marks=pytest.mark.slow)

@@ -7,8 +7,11 @@ import json
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +177,18 @@ def test_documents_that_came_and_changed_are_counted_for_runs_artifacts_and_page
     assert any(line.endswith("news.jsonl: changed") for line in cause.details)
 
 
+@pytest.mark.slow
+def test_an_upgrade_is_named_and_no_cause_where_it_changed_nothing(tokmill: Tokmill, tmp_path: Path) -> None:
+    first = run(tokmill, (), "counts")
+    (tmp_path / "regex-9999.1.dist-info").mkdir()
+    (tmp_path / "regex-9999.1.dist-info" / "METADATA").write_text("Name: regex\nVersion: 9999.1\n")
+    command = [sys.executable, "-m", "tokmill", "run", "profile.toml", "--until", "counts", "--no-prefect"]
+    environment = clean_environment(PYTHONPATH=str(tmp_path))
+    subprocess.run([*command, "--store", tokmill.store], check=True, cwd=tokmill.folder, env=environment)
+    lines = why(tokmill, first, "latest")
+    assert any(line.endswith("→ 9999.1; no artifact differs because of that") for line in lines), lines
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -216,7 +231,7 @@ def test_a_run_that_failed_or_made_a_part_says_what_it_lacks(tokmill: Tokmill) -
         assert lines[1].endswith("pack, card") or "is without" in lines[1]
 
 
-def made_with(store: Store, text: str, version: int = 1, *, refresh: bool = False) -> ArtifactRef:
+def made_with(store: Store, text: str, version: int = 1, **how: Any) -> ArtifactRef:
     """Make an artifact whose content its recipe does not determine."""
 
     def write(params: Params, *, out: Path) -> Outcome:
@@ -224,7 +239,7 @@ def made_with(store: Store, text: str, version: int = 1, *, refresh: bool = Fals
         return Outcome({"num_chars": len(text)})
 
     stage = Stage(verb="say", task="say", kind="said", version=version, params=Params, run=write)
-    return store.realize(Request(stage, "n", Params(), {}), refresh=refresh).ref
+    return store.realize(Request(stage, "n", Params(), {}), **how).ref
 
 
 def test_another_version_of_a_stage_is_named_and_what_nothing_explains_blames_the_environment(
@@ -236,7 +251,10 @@ def test_another_version_of_a_stage_is_named_and_what_nothing_explains_blames_th
     assert (cause.sort, cause.field, cause.a, cause.b) == ("stage", "say.version", 1, 2)
     idle = explain(store, first, made_with(store, "a", 3))
     assert (idle.same_content, [cause.field for cause in idle.without_effect]) == (True, ["say.version"])
-    (cause,) = explain(store, first, made_with(store, "b", refresh=True)).causes
+    said = list[str]()
+    (cause,) = explain(store, first, made_with(store, "b", refresh=True, report=said.append)).causes
+    assert "was made again with other content" in said[0]
+    assert [path.read_text() for path in tmp_path.glob("damaged/said/*/text.txt")] == ["a"]  # set aside
     assert (cause.sort, cause.field, "not deterministic" in cause.text) == ("unknown", "content", True)
 
 

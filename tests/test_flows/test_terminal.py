@@ -304,4 +304,5 @@ def test_a_share_is_never_more_than_all(events):
         elif event != "start":
             group.finish(RunRow(title, REF, event, 1.0, {}))
         assert 0 <= group.share <= 1
+        assert (group.share == 1) == group.complete
         assert group.words(float(index) + 1)
