@@ -13,15 +13,23 @@ _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+(-\d+)?\]")
 
 @dataclass(frozen=True)
 class RunRow:
-    """One task of a run."""
+    """One task of a run.
 
-    task: str  # the title that people see, e.g. `encode[english/3]`
-    ref: ArtifactRef  # the artifact
-    how: How  # whether the task made the artifact, found it, or waited for another process to make it
-    seconds: float  # wall time of making or waiting; 0 if it was cached
+    Attributes:
+        task: the title that people see, e.g. `encode[english/3]`.
+        ref: the artifact.
+        how: whether the task made the artifact, found it, or waited for another process to make it.
+        seconds: wall time of making or waiting; 0 if it was cached.
+        began: start time, in seconds of a clock that is common to all tasks of the run.
+        peak_bytes: the most memory that was held while it was made; None if that is not known.
+    """
+
+    task: str
+    ref: ArtifactRef
+    how: How
+    seconds: float
     metrics: Mapping[str, Scalar]
-    began: float = 0.0  # start time, in seconds of a clock that is common to all tasks of the run
-    # the most memory that was held while it was made; None if that is not known
+    began: float = 0.0
     peak_bytes: int | None = None
 
     @property
@@ -37,11 +45,16 @@ def wall_seconds(rows: Sequence[RunRow]) -> float:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run that succeeded."""
+    """The result of a run that succeeded.
 
-    run_id: str  # the run's key in the catalog; the Prefect flow run's id
-    rows: Sequence[RunRow]  # one per task, in the order of the DAG
-    # kind → the run's artifact of that kind (kinds of mapped stages are left out)
+    Attributes:
+        run_id: the run's key in the catalog; the Prefect flow run's id.
+        rows: one per task, in the order of the DAG.
+        refs: kind → the run's artifact of that kind (kinds of mapped stages are left out).
+    """
+
+    run_id: str
+    rows: Sequence[RunRow]
     refs: Mapping[str, ArtifactRef]
 
     @property

@@ -82,15 +82,13 @@ def existing_store(option: str | None) -> "Store":
     return store
 
 
-def find_artifact(
-    store: "Store", reference: str, *kinds: str, bare: bool = True, removed: bool = False
-) -> "ArtifactRef":
+def find_artifact(store: "Store", reference: str, *kinds: str, removed: bool = False) -> "ArtifactRef":
     """Return the artifact that a reference names, of one of some kinds; raises UsageError unless one does.
 
-    A name without a kind has the first of them where `bare`; it may have been removed where `removed`.
+    A name without a kind has the first of them ; it may have been removed where `removed`.
     """
     try:
-        ref = store.resolve(_complete(reference, kinds[0]) if kinds and bare else reference, removed=removed)
+        ref = store.resolve(_complete(reference, kinds[0]) if kinds else reference, removed=removed)
     except StoreError as error:
         raise UsageError(str(error)) from error
     if kinds and ref.kind not in kinds:

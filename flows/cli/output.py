@@ -31,7 +31,7 @@ Part: TypeAlias = str | RenderableType | Mapping[str, str | Text]
 _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
 _GAP = " " * 3
-_LEAST_COLUMNS = 8  # of a column of text, in a terminal that is too narrow
+_LEAST_COLUMNS, _LEAST_WRAPPED = 8, 20  # of a column of text, in a terminal that is too narrow
 _TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # the direction of what follows
 
 
@@ -149,7 +149,6 @@ class Table:
         rows: the cells; a number is written with thousands, None as nothing.
         right: columns that hold numbers; they are never cut.
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
-        least: the width that the last column keeps there, at the cost of other columns of text.
     """
 
     def __init__(
@@ -159,14 +158,13 @@ class Table:
         right: Sequence[str] = (),
         *,
         wrap: bool = False,
-        least: int = _LEAST_COLUMNS,
     ) -> None:
         self._head = [_cell(column) for column in columns]
         for head in self._head:
             head.style = "bold"
         self._rows = [[_cell(cell) for cell in row] for row in rows]
         self._right = [column in right for column in columns]
-        self._wrap, self._least = wrap, least
+        self._wrap, self._least = wrap, _LEAST_WRAPPED if wrap else _LEAST_COLUMNS
         self._widths = [
             max(cell.cell_len for cell in column) for column in zip(self._head, *self._rows, strict=True)
         ]

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command, in_vocab
-from tokmill.flows.cli.options import (
-    DEFAULT,
-    ExistingStore,
-    find_artifact,
-    load_tokenizers,
-)
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, find_artifact, load_tokenizers
 from tokmill.flows.cli.output import Part, Table, require_new
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import percentage

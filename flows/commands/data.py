@@ -157,7 +157,7 @@ def export(
     from tokmill.flows.library.derived import copy_out, export_packed, parse_formats
 
     wanted = parse_formats(formats)
-    ref = find_artifact(store, packed, "packed", bare=False)
+    ref = find_artifact(store, packed, "packed")
     require_new("export", out, "folder")
     with store.at_work("export"):
         made = export_packed(store, ref, wanted, labels=labels)

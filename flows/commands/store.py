@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tokmill.tasks.store import Record, Store
     from tokmill.tasks.store.push import Moved
 
-_LEAST_WHY = 20
 _COUNTS = "SELECT (SELECT count(*) FROM artifacts) AS artifacts, (SELECT count(*) FROM runs) AS runs"
 _HOW = "--apply removes it; records and labels stay"
 
@@ -119,7 +118,7 @@ def _collected(done: "Collected", *, each: bool) -> Iterator[Part]:
             goes.append([printable(one.path.name), size(one.num_bytes), "", f"{one.what}: {one.why}"])
     for head, rows in ((done.head, goes), ("kept", stays)):
         if rows:
-            yield Table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY)
+            yield Table((head, *columns), rows, right=("number", "size"), wrap=True)
             yield ""
     yield done.summary
     if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):

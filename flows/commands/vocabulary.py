@@ -18,16 +18,7 @@ from tokmill.flows.cli.options import (
     existing_store,
     find_artifact,
 )
-from tokmill.flows.cli.output import (
-    Part,
-    Table,
-    called,
-    notes,
-    require_new,
-    results,
-    shown_address,
-    warning,
-)
+from tokmill.flows.cli.output import Part, Table, called, notes, require_new, results, shown_address, warning
 from tokmill.flows.commands.run import planned, watched
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures, shown

@@ -37,13 +37,20 @@ _MARK = regex.compile(r"\p{M}")
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One task of a plan."""
+    """One task of a plan.
 
-    task: str  # the title that people see, e.g. `encode[english/3]`
-    name: str  # the artifact's name
-    action: Literal["cached", "run"]  # `cached`, or `run` if the artifact does not exist
-    reason: str = ""  # why it would run; empty if it is cached
-    # the fields that differ from the newest artifact of that kind and name, `field: old → new`
+    Attributes:
+        task: the title that people see, e.g. `encode[english/3]`.
+        name: the artifact's name.
+        action: `cached`, or `run` if the artifact does not exist.
+        reason: why it would run; empty if it is cached.
+        details: the fields that differ from the newest artifact of that kind and name, `field: old → new`.
+    """
+
+    task: str
+    name: str
+    action: Literal["cached", "run"]
+    reason: str = ""
     details: Sequence[str] = ()
 
 

@@ -19,7 +19,6 @@ import pandas as pd
 import pytest
 
 from tests.test_flows.corpora import InProcess, write_project
-from tokmill.flows.commands.main import main
 from tokmill.flows.profile import load_profile
 from tokmill.tasks.audit.stage import TABLES
 from tokmill.tasks.mixing.params import MixParams
@@ -110,15 +109,6 @@ def lasting(text: str) -> list[str]:
     for pattern, shown in OF_THE_MOMENT:
         text = re.sub(pattern, shown, text, flags=re.MULTILINE)
     return text.splitlines()
-
-
-@pytest.mark.parametrize("command", ["extend", "trim", "resize"])
-def test_every_option_of_the_vocabulary_is_documented(capsys, command: str) -> None:
-    assert main(["vocab", command, "--help"]) == 0
-    printed, text = capsys.readouterr().out, text_of("vocabulary")
-    assert f"$ tokmill vocab {command}" in text
-    options = set(re.findall(r"--[a-z][a-z-]+", printed)) - {"--help"}
-    assert not sorted(option for option in options if option not in text + text_of("cli"))
 
 
 LANGUAGES = {"eng": "A cat on a mat.\nA hat.\n", "deu": "Eine Katze.\nEin Hut.\n", "rus": "Кошка.\nШляпа.\n"}

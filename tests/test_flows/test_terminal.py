@@ -57,13 +57,10 @@ class Shown(RunState):
     ("kind", "metrics", "shown"),
     [
         ("mixture", {"num_tokens": 1000, "limited_by": ""}, "1,000 tokens"),
-        ("mixture", {"num_tokens": 1000, "limited_by": "web"}, "1,000 tokens · limited by web"),
-        ("corpus", {"num_sources": 3, "num_documents": 2, "num_quarantined": 0}, "2 documents"),
         ("corpus", {"num_documents": 2, "num_quarantined": 1}, "2 documents · 1 quarantined"),
         ("audit", {"fertility": 1.5, "text": "held_out"}, "fertility 1.5 · on held-out text"),
         ("audit", {**LOSSY, "fertility": 1.5}, "4.5 bytes per token · unknown share 1.66 % · fertility 1.5"),
         ("sweep_cell", {"a": 1, "b": 2, "c": 3, **LOSSY}, "a 1 · unknown share 1.66 % · b 2 · c 3"),
-        ("other", {"num_documents": 2, "vocab_size": 300}, "2 documents · vocab size 300"),
         # compression never stands without what is lost for it
         *((kind, LOSSY, "4.5 bytes per token · unknown share 1.66 %") for kind in ("usage", "audit")),
         ("card", LOSSY, "4.5 mixture bytes per token · unknown share 1.66 %"),

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 THEIRS = "raise AssertionError('a module of the project was imported in place of one of tokmill')\n"
 SCRIPT = """
-import pickle
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
