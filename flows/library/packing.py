@@ -27,12 +27,7 @@ _FIELDS = ("input_ids", "cu_seqlens", "segment_ids", "position_ids", "loss_mask"
 
 
 class Mixed(Made):
-    """A mixture: which documents come, in which order.
-
-    Attributes:
-        artifact: the artifact, with its path and record.
-        bench: the profile that made it.
-    """
+    """A mixture: which documents come, in which order."""
 
     @cached_property
     def manifest(self) -> "MixtureManifest":
@@ -72,10 +67,6 @@ class Packed(Made):
     """Packed sequences.
 
     `len(packed)` of them, `packed[i]` for one, `arrays()` for all, `dataset()` for batches.
-
-    Attributes:
-        artifact: the artifact, with its path and record.
-        bench: the profile that made it; None for an opened artifact.
     """
 
     @property

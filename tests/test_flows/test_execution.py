@@ -134,6 +134,7 @@ def test_an_interrupted_run_has_its_threads_stop_and_work_goes_on_afterwards(tmp
 
     def run(params: Params, *, out: Path) -> Outcome:
         try:
+            time.sleep(0.1)  # by then the pool has noted this thread, which it is still starting
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             while True:
                 raise_if_stopped()
