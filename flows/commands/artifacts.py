@@ -107,7 +107,7 @@ def _listing(store: "Store", kind: str | None, *, every: bool, most: int | None)
         beyond = len(rows) + num_beyond
         yield Aside(f"the {len(rows):,} of {beyond:,} that were made last; --limit 0 lists all")
     if num_hidden:
-        yield Aside(f"not listed: {counted(num_hidden, 'shard or older version')}; --all lists all")
+        yield Aside(f"shards and older versions that are not listed: {num_hidden:,}; --all lists them")
 
 
 @command(
