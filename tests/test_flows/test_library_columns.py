@@ -98,6 +98,7 @@ FRAME = {"id": [1], "body": ["the text"]}
 WRONG = (
     ("abc", "one text"),
     (["a", 5], "row 1: 5 is of type int"),
+    ([*["a"] * ROWS, 5], f"row {ROWS}: 5 is of type int"),
     (np.arange(3), "dtype int64"),
     (pa.array([1, 2]), "int64"),
     (pd.Series([1, 2], dtype="Int64"), "must hold"),
