@@ -19,23 +19,11 @@ _LOCK = threading.Lock()
 
 
 class KeptError(Exception):
-    """There is nothing at a place, or it cannot be read.
-
-    Attributes:
-        passing: whether another attempt may succeed.
-    """
-
-    def __init__(self, problem: str, *, passing: bool = False) -> None:
-        super().__init__(problem)
-        self.passing = passing
+    """There is nothing at a place, or it cannot be read."""
 
 
 def kept(reference: str) -> str:
-    """Return the value of an environment variable of this process, or of a secret block.
-
-    Raises:
-        KeptError: there is none.
-    """
+    """Return the value of an environment variable or of a secret block; raises KeptError for none."""
     kind, _, name = reference.partition(":")
     if kind == "env":
         if value := os.environ.get(name):
@@ -47,19 +35,14 @@ def kept(reference: str) -> str:
     except ValueError as error:
         raise KeptError(f"the Prefect server has no secret block {name!r}") from error
     except Exception as error:  # the server does not answer
-        raise KeptError(f"the secret block cannot be read: {type(error).__name__}", passing=True) from error
+        raise KeptError(f"the secret block cannot be read: {type(error).__name__}") from error
     if not value:
         raise KeptError(f"the secret block {name!r} is empty")
     return value
 
 
 def secret_in(name: str) -> Any:
-    """Return the value of a secret block of the Prefect server.
-
-    Raises:
-        ValueError: the server has no such block.
-        Exception: any of Prefect's, if the server does not answer; its text may have the server's address.
-    """
+    """Return the value of a server's secret block; raises ValueError, or any error of Prefect's."""
     from prefect.blocks.system import Secret  # noqa: PLC0415 - a second, and only for this
 
     return Secret.load(name).get()  # type: ignore[union-attr]
@@ -71,9 +54,6 @@ def supply_credentials(reference: str | None) -> None:
     The services' libraries look for them there; processes that this one starts inherit them. They are written
     nowhere: what travels, and what a record holds, is the block's name. Variables that are not of storage
     services are refused, so that whoever may write a block cannot change how programs run.
-
-    Raises:
-        UsageError: there is no such block, it is no object of such variables, or no server has it.
     """
     if reference is None:
         return

@@ -58,13 +58,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str], *, known_as: str) -> str:
-    """Return `; did you mean X?`, or a list of the known names, or nothing if there are none.
-
-    Args:
-        name: the unknown name.
-        known: the names that exist.
-        known_as: the heading of the list, e.g. `shipped profiles`.
-    """
+    """Return `; did you mean X?`, or the known names after a heading, or nothing if there are none."""
     names = sorted(known)
     close = nearest(name, names)
     if close is not None:

@@ -1,9 +1,10 @@
-"""Formats numbers for people: sizes, counts, durations, and the key figures of an artifact.
+"""Formats paths and numbers for people: sizes, counts, durations, and the key figures of an artifact.
 
 A metric's name has its unit (`num_documents`, `text_bytes`, `bytes_per_token`), which decides its format.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from tokmill.tasks.core.markdown import number, percent
 from tokmill.tasks.core.stage import Scalar
@@ -35,6 +36,11 @@ _NEVER_ZERO = {
 }
 # Not sizes, but how many of the 256 values are there.
 _VALUES_OF_BYTES = {"num_distinct_bytes"}
+
+
+def shown(path: Path) -> str:
+    """Return a path relative to the working directory if it is below it, else absolute."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def size(num_bytes: float) -> str:

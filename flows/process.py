@@ -36,9 +36,9 @@ _children: dict[subprocess.Popen[bytes], int] = {}  # with this process's end of
 _COMMAND: ContextVar[bool] = ContextVar("command", default=False)
 
 
-def end_soon(number: int, seconds: float = SECONDS) -> None:
-    """End this process after `seconds`, because of signal `number`; the earliest of several calls decides."""
-    timer = threading.Timer(seconds, _exit, [number])
+def end_soon(number: int) -> None:
+    """End this process after some seconds, because of a signal; the earliest of several calls decides."""
+    timer = threading.Timer(SECONDS, _exit, [number])
     timer.daemon = True
     timer.start()
 

@@ -90,11 +90,7 @@ class _Commands(TyperGroup):
         return sorted(names, key=(*_ORDER, *names).index)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        """Run the command.
-
-        Raises:
-            InterruptedCommandError: a signal ended it, perhaps a call in it with an error of its own.
-        """
+        """Run the command; raises InterruptedCommandError if a signal ended it or a call in it."""
         with noting_signals() as noted:
             try:
                 return super().invoke(ctx)
@@ -130,13 +126,7 @@ in_server = _group("server", "Register deployments, and work for a Prefect serve
 
 
 class Answer(NamedTuple):
-    """What a command prints.
-
-    Attributes:
-        document: for `--json`, an option that each command with an answer has; or a function that returns it.
-        parts: for people.
-        failed: whether the command failed nevertheless, with exit code 1.
-    """
+    """What a command prints: for `--json` a document, or a function that returns it, and parts for people."""
 
     document: Any
     parts: Iterable[Part]

@@ -5,7 +5,7 @@ A name without a match is wrong usage (exit code 2), not a failure.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
@@ -47,15 +47,6 @@ SetOption = Annotated[
     list[str] | None,
     Option("--set", metavar="KEY=VALUE", help="Replace a value, e.g. pack.sequence_length=2048; repeatable."),
 ]
-RehashOption = Annotated[bool, Option("--rehash", help="Read every source file; do not trust size and time.")]
-EmbeddingsOption = Annotated[
-    Path | None,
-    Option(metavar="MODEL", help="A safetensors file, index or folder: what the model learned least."),
-]
-EmbeddingTensorOption = Annotated[
-    list[str] | None,
-    Option("--tensor", help="Tensor of the input embeddings, and again for the output's; default: by name."),
-]
 WorkersOption = Annotated[
     int | None, Option(min=1, metavar="N", help="Parallel tasks.", show_default="one per core")
 ]
@@ -68,30 +59,12 @@ MemoryOption = Annotated[
         show_default="a quarter of the RAM",
     ),
 ]
-RefreshOption = Annotated[
-    list[str] | None, Option(metavar="STAGE", help="Make a stage's artifacts again, e.g. train; repeatable.")
-]
-UntilOption = Annotated[
-    list[str] | None,
-    Option(metavar="KIND", help="Make this kind of artifact, e.g. tokenizer, and what it needs; repeatable."),
-]
 NoPrefectOption = Annotated[
     bool, Option("--no-prefect", help="Run in this process, without any Prefect server; same artifacts.")
-]
-VerifyOption = Annotated[
-    Literal["sizes", "full"] | None,
-    Option(help="How artifacts are checked before reuse: sizes, or also digests.", show_default="sizes"),
 ]
 ArtifactArgument = Annotated[
     str,
     Argument(metavar="ARTIFACT", help="kind/name, kind/name@v3 or @alias, or a fingerprint's first digits."),
-]
-PackedArgument = Annotated[
-    str, Argument(metavar="PACKED", help="packed/name, packed/name@v3, or a fingerprint's first digits.")
-]
-RootOption = Annotated[
-    list[str] | None,
-    Option(metavar="SOURCE=FOLDER", help="The folder or URL of a source's files, if they moved; repeatable."),
 ]
 
 
@@ -109,23 +82,13 @@ def existing_store(option: str | None) -> "Store":
     return store
 
 
-def find_artifact(
-    store: "Store", reference: str, *kinds: str, bare: bool = True, removed: bool = False
-) -> "ArtifactRef":
-    """Return the artifact that a reference names.
+def find_artifact(store: "Store", reference: str, *kinds: str, removed: bool = False) -> "ArtifactRef":
+    """Return the artifact that a reference names, of one of some kinds; raises UsageError unless one does.
 
-    Args:
-        store: the store.
-        reference: `kind/name`, with a version or an alias; a fingerprint's first digits.
-        kinds: the kinds that it may have; all if there are none.
-        bare: whether a name without a kind has the first of them.
-        removed: whether it may have been removed.
-
-    Raises:
-        UsageError: no artifact, more than one, or one of another kind has that name.
+    A name without a kind has the first of them ; it may have been removed where `removed`.
     """
     try:
-        ref = store.resolve(_complete(reference, kinds[0]) if kinds and bare else reference, removed=removed)
+        ref = store.resolve(_complete(reference, kinds[0]) if kinds else reference, removed=removed)
     except StoreError as error:
         raise UsageError(str(error)) from error
     if kinds and ref.kind not in kinds:
@@ -150,13 +113,7 @@ def _complete(reference: str, kind: str) -> str:
 
 
 def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
-    """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`).
-
-    Raises:
-        UsageError: there is no such path and no such artifact, or the artifact is not a tokenizer.
-        TokenizerError: the file is broken.
-        StoreError: the artifact is damaged, or encodes its probes differently than when it was made.
-    """
+    """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`)."""
     from tokmill import tokenizer
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 

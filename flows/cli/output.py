@@ -19,6 +19,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import shown
 
 if TYPE_CHECKING:
     from tokmill.flows.run.events import Event, RunState
@@ -30,7 +31,7 @@ Part: TypeAlias = str | RenderableType | Mapping[str, str | Text]
 _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
 _GAP = " " * 3
-_LEAST_COLUMNS = 8  # of a column of text, in a terminal that is too narrow
+_LEAST_COLUMNS, _LEAST_WRAPPED = 8, 20  # of a column of text, in a terminal that is too narrow
 _TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # the direction of what follows
 
 
@@ -50,7 +51,7 @@ def print_parts(parts: Iterable[Part]) -> None:
     console = results()
     for part in parts:
         if isinstance(part, str):
-            say(part)
+            (aside if isinstance(part, Aside) else say)(part)
         elif isinstance(part, Table) and not console.is_terminal and console.width == _UNBOUNDED_COLUMNS:
             sys.stdout.write(part.plain())
         else:
@@ -64,8 +65,9 @@ def print_parts(parts: Iterable[Part]) -> None:
 
 
 def sections(parts: Mapping[str, "Table | Mapping[str, str | Text]"]) -> Iterator[Part]:
-    """Yield tables, and names with values, below their headings; those that are empty are left out."""
-    for heading, part in parts.items():
+    """Yield tables, and names with values, below their headings; what is empty is left out."""
+    for heading, whole in parts.items():
+        part = whole if isinstance(whole, Table) else {k: v for k, v in whole.items() if str(v).strip()}
         if part:
             yield Text(f"\n{heading}" if heading else "", style="bold")
             yield part
@@ -74,6 +76,10 @@ def sections(parts: Mapping[str, "Table | Mapping[str, str | Text]"]) -> Iterato
 def warning(text: str) -> Text:
     """Return a warning as a part of a result."""
     return Text(f"warning: {text}", style="yellow")
+
+
+class Aside(str):
+    """A remark on a result, which goes to standard error."""
 
 
 def aside(text: str) -> None:
@@ -111,11 +117,6 @@ def require_new(command: str, path: Path | None, kind: str = "file") -> None:
         raise UsageError(f"{command}: {path} exists; name a new {kind}")
 
 
-def shown(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it, else absolute."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
 def shown_store(store: "Store") -> str:
     """Return the URL of a store, or its folder as `shown`."""
     return store.location if "://" in store.location else shown(store.root)
@@ -148,7 +149,6 @@ class Table:
         rows: the cells; a number is written with thousands, None as nothing.
         right: columns that hold numbers; they are never cut.
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
-        least: the width that the last column keeps there, at the cost of other columns of text.
     """
 
     def __init__(
@@ -158,14 +158,13 @@ class Table:
         right: Sequence[str] = (),
         *,
         wrap: bool = False,
-        least: int = _LEAST_COLUMNS,
     ) -> None:
         self._head = [_cell(column) for column in columns]
         for head in self._head:
             head.style = "bold"
         self._rows = [[_cell(cell) for cell in row] for row in rows]
         self._right = [column in right for column in columns]
-        self._wrap, self._least = wrap, least
+        self._wrap, self._least = wrap, _LEAST_WRAPPED if wrap else _LEAST_COLUMNS
         self._widths = [
             max(cell.cell_len for cell in column) for column in zip(self._head, *self._rows, strict=True)
         ]

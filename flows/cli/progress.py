@@ -6,10 +6,10 @@ group prints one line when it is done, and a long one its progress now and then.
 
 import time
 from abc import ABC, abstractmethod
-from typing import Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from rich.console import Console, RenderableType
-from rich.console import Group as Rows
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -104,7 +104,7 @@ class LiveProgress(Display):
         self._live.stop()
         if kind is not None:
             ended = [group for group in self.run.groups.values() if group.num_ended]
-            self.console.print(Rows(*(_row(group, _mark(group), self._name_width()) for group in ended)))
+            self.console.print(_lines(ended))
 
     def changed(self, group: Group) -> None:
         """Do nothing: `Live` redraws by itself."""
@@ -112,44 +112,34 @@ class LiveProgress(Display):
     def drawn(self) -> RenderableType:
         """Return the current lines."""
         with self.run.lock:
-            width = self._name_width()
-            groups = self.run.groups.values()
-            rows = [_row(each, _mark(each) if each.complete else self._spinner, width) for each in groups]
-            num_at_work = sum(bool(group.at_work) for group in groups)
-        if not num_at_work:
-            # the run looks into the store, or Prefect starts
-            idle = Table.grid(padding=(0, 1))
-            what = "" if rows else f"starting … {span(time.monotonic() - self._began)}"
-            idle.add_row(self._spinner, Text(what, style="dim"))
-            rows.append(idle)
-        return Rows(*rows[-(self.console.height - 2) :])
-
-    def _name_width(self) -> int:
-        return max(_NAME, *map(len, self.run.groups), 0)
+            groups = list(self.run.groups.values())
+            lines = _lines(groups[-(self.console.height - 2) :], self._spinner)
+        if not any(group.at_work for group in groups):  # the run looks into the store, or Prefect starts
+            what = "" if groups else f"starting … {span(time.monotonic() - self._began)}"
+            lines.add_row(self._spinner, Text(what, style="dim"))
+        return lines
 
 
-def _row(group: Group, mark: RenderableType, name_width: int) -> Table:
-    """Return the line of a group; only its last column gives way on a narrow terminal."""
-    row = Table.grid(padding=(0, 1))
+def _lines(groups: Sequence[Group], spinner: Spinner | None = None) -> Table:
+    """Return a line for each group; only its last column gives way on a narrow terminal."""
+    made, name_width = Table.grid(padding=(0, 1)), max([_NAME, *(len(group.name) for group in groups)])
     for width in (1, name_width, _COUNT, _BAR, _CLOCK):
-        right = width in {_COUNT, _CLOCK}
-        row.add_column(min_width=width, max_width=width, justify="right" if right else "left", no_wrap=True)
-    row.columns[-1].style = "dim"
-    row.add_column(style="dim")
-    # rich would read names in brackets as markup in a str.
-    shards = [name.partition("[")[2].removesuffix("]") for name in group.at_work]
-    shards = [] if group.num_tasks == 1 else [*shards[:_NAMES_SHOWN], *["…"] * (len(shards) > _NAMES_SHOWN)]
-    name, tail = Text(group.name), Text(group.figures or ", ".join(shards))
-    style = "red" if group.failed else "green" if group.has_made else "cyan"
-    outcome = Text(group.outcome, style=style) if group.complete else _bar(group)
-    row.add_row(mark, name, group.count, outcome, group.clock, OneLine(tail))
-    return row
-
-
-def _mark(group: Group) -> Text:
-    if not group.complete and not group.num_failed:
-        return Text("·", style="dim")
-    return Text("✗", style="bold red") if group.failed else Text("✓", style="green")
+        justify: Literal["left", "right"] = "right" if width in {_COUNT, _CLOCK} else "left"
+        made.add_column(min_width=width, max_width=width, justify=justify, no_wrap=True)
+    made.columns[-1].style = "dim"
+    made.add_column(style="dim")
+    for group in groups:
+        # rich would read names in brackets as markup in a str
+        shards = [name.partition("[")[2].removesuffix("]") for name in group.at_work]
+        shards = [*shards[:_NAMES_SHOWN], *["…"] * (len(shards) > _NAMES_SHOWN)] * (group.num_tasks > 1)
+        tail = OneLine(Text(group.figures or ", ".join(shards)))
+        style = "red" if group.failed else "green" if group.has_made else "cyan"
+        outcome = Text(group.outcome, style=style) if group.complete else _bar(group)
+        ended = Text("✗", style="bold red") if group.failed else Text("✓", style="green")
+        ended = ended if group.complete or group.num_failed else Text("·", style="dim")
+        mark = ended if group.complete or spinner is None else spinner
+        made.add_row(mark, Text(group.name), group.count, outcome, group.clock, tail)
+    return made
 
 
 def _bar(group: Group) -> RenderableType:

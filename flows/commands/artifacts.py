@@ -13,9 +13,9 @@ from typer import Argument, Option
 from tokmill.flows.cli.app import Answer, app, command
 from tokmill.flows.cli.options import DEFAULT, ArtifactArgument, ExistingStore, find_artifact
 from tokmill.flows.cli.output import (
+    Aside,
     Part,
     Table,
-    aside,
     print_json,
     require_new,
     results,
@@ -63,11 +63,7 @@ def list_artifacts(
 
 
 class Listing(NamedTuple):
-    """Versions in a store, one row of the catalog each, and how many are not listed.
-
-    `num_hidden` are shards and older versions that were not requested, `num_beyond` those beyond the most
-    that are listed.
-    """
+    """Versions, and how many are not listed: shards and older ones, and those beyond the most."""
 
     rows: list[dict[str, Any]]
     num_hidden: int
@@ -75,17 +71,7 @@ class Listing(NamedTuple):
 
 
 def listed(store: "Store", kind: str | None, *, every: bool, most: int | None = None) -> Listing:
-    """Return the versions in a store: all of them, or the latest of each name without shards.
-
-    Args:
-        store: the store.
-        kind: only versions of this kind.
-        every: whether older versions and shards are listed.
-        most: only so many, those that were made last; all if not given.
-
-    Raises:
-        UsageError: the store has no artifact of that kind; or runs are requested.
-    """
+    """Return the last `most` versions in a store: all, or the latest of each name without shards."""
     if kind in {"run", "runs"}:
         raise UsageError("ls: runs are not artifacts; `tokmill runs` lists them")
     gone = store.superseded()
@@ -118,11 +104,10 @@ def _listing(store: "Store", kind: str | None, *, every: bool, most: int | None)
         lines.append((called, row["ended"][:16].replace("T", " "), size(row["num_bytes"]), figures))
     yield Table(("artifact", "made (UTC)", "size", "key figures"), lines, right=("size",))
     if num_beyond:
-        aside(f"the {len(rows):,} of {len(rows) + num_beyond:,} that were made last; --limit 0 lists all")
-    if num_hidden == 1:
-        aside("1 shard or older version is not listed; --all lists it")
-    elif num_hidden:
-        aside(f"{num_hidden} shards and older versions are not listed; --all lists them")
+        beyond = len(rows) + num_beyond
+        yield Aside(f"the {len(rows):,} of {beyond:,} that were made last; --limit 0 lists all")
+    if num_hidden:
+        yield Aside(f"shards and older versions that are not listed: {num_hidden:,}; --all lists them")
 
 
 @command(
@@ -217,7 +202,7 @@ def _sheet(store: "Store", ref: "ArtifactRef") -> Iterator[Part]:
 
 def _origin(store: "Store", record: "Record") -> Mapping[str, str]:
     made = record.provenance
-    entries = {
+    return {
         "fingerprint": record.fingerprint,
         "content": record.content_digest,
         "path": shown_address(store, record.ref) if store.holds(record.ref) else "",
@@ -227,7 +212,6 @@ def _origin(store: "Store", record: "Record") -> Mapping[str, str]:
         "command": made.command or "",
         **_run_of(store, record),
     }
-    return {name: value for name, value in entries.items() if value}
 
 
 def _inputs(record: "Record") -> Mapping[str, str]:

@@ -2,19 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command, in_vocab
-from tokmill.flows.cli.options import (
-    DEFAULT,
-    EmbeddingsOption,
-    EmbeddingTensorOption,
-    ExistingStore,
-    find_artifact,
-    load_tokenizers,
-)
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, find_artifact, load_tokenizers
 from tokmill.flows.cli.output import Part, Table, require_new
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import percentage
@@ -25,6 +18,14 @@ if TYPE_CHECKING:
 
     from tokmill.tasks.audit.learned import Learned
 
+EmbeddingsOption = Annotated[
+    Path | None,
+    Option(metavar="MODEL", help="A safetensors file, index or folder: what the model learned least."),
+]
+EmbeddingTensorOption = Annotated[
+    list[str] | None,
+    Option("--tensor", help="Tensor of the input embeddings, and again for the output's; default: by name."),
+]
 _SHOWN_CHARS = 24
 _HEADS = {
     **{"token_id": "id", "text": "token", "num_occurrences": "found", "context": "in text"},

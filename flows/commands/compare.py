@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
 _MOST_MEGABYTES = 1 << 20
-_WIDE = 100  # columns, from which on words are shown whole beside numbers,
-_ROOMY = 2  # if no more than so many runs are compared
+_WIDE, _ROOMY = 100, 2  # columns from which on words are whole, if no more runs are compared
 _MOST_OF_A_WORD = 12
 _COLUMNS = {
     "bytes_per_token": "bytes per token",
@@ -186,27 +185,24 @@ def _beside(sheet: "SideBySide", heads: Sequence[str], places: Sequence[int]) ->
     from tokmill.tasks.comparing.causes import value_text
     from tokmill.tasks.comparing.runs import change_text
 
-    of_artifacts = sheet.title == "artifacts"
-    columns, rows = ["stage" if of_artifacts else "", heads[0]], [[line.name] for line in sheet.lines]
-    if not sheet.changes:
-        columns += [heads[place] for place in places[1:]]
-        for row, line in zip(rows, sheet.lines, strict=True):
-            values = [line.values[place] for place in places]
-            row += [(value or "–") if of_artifacts else value_text(value) for value in values]
-        return Table(columns, rows)
-    most = _MOST_OF_A_WORD if len(heads) > _ROOMY or results().width < _WIDE else None
-    columns += [part for place in places[1:] for part in (heads[place], "change")]
-    for row, line in zip(rows, sheet.lines, strict=True):
-        row.append(_metric(line.values[0], most))
-        for value in (line.values[place] for place in places[1:]):
-            row += [_metric(value, most), change_text(line.values[0], value)]
-    return Table(columns, rows, right=columns[1:])
+    of_artifacts, changes = sheet.title == "artifacts", sheet.changes
+    is_narrow = len(heads) > _ROOMY or results().width < _WIDE
 
+    def cell(value: Any) -> str:
+        if not changes:
+            return (value or "–") if of_artifacts else value_text(value)
+        cut = is_narrow and isinstance(value, str) and len(value) > _MOST_OF_A_WORD
+        return f"{value[: _MOST_OF_A_WORD - 1]}…" if cut else number(value)
 
-def _metric(value: Any, most: int | None) -> str:
-    """Return a metric; of words, and only of words, at most so many characters."""
-    cut = most is not None and isinstance(value, str) and len(value) > most
-    return f"{value[: most - 1]}…" if most and cut else number(value)
+    columns, rows = ["stage" if of_artifacts else "", heads[0]], []
+    columns += [part for place in places[1:] for part in (heads[place], *["change"] * changes)]
+    for line in sheet.lines:
+        first, *others = (line.values[place] for place in places)
+        row = [line.name, cell(first)]
+        for value in others:
+            row += [cell(value), *([change_text(first, value)] if changes else [])]
+        rows.append(row)
+    return Table(columns, rows, right=columns[1:] if changes else ())
 
 
 def _tokenizers(loaded: "Mapping[str, Tokenizer]", texts: "Texts", parallel: Sequence[str]) -> Answer:

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command, in_data
-from tokmill.flows.cli.options import DEFAULT, ExistingStore, PackedArgument, RootOption, find_artifact
-from tokmill.flows.cli.output import Part, Table, called, require_new, shown, shown_address
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, find_artifact
+from tokmill.flows.cli.output import Part, Table, called, require_new, shown_address
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import counted, key_figures
+from tokmill.flows.figures import counted, key_figures, shown
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import NO_SOURCE
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from tokmill.tasks.tracing import Origins, TracedDocument, TracedSequence
 
 _SHOWN_CHARS = 60
+PackedArgument = Annotated[
+    str, Argument(metavar="PACKED", help="packed/name, packed/name@v3, or a fingerprint's first digits.")
+]
+RootOption = Annotated[
+    list[str] | None,
+    Option(metavar="SOURCE=FOLDER", help="The folder or URL of a source's files, if they moved; repeatable."),
+]
 
 
 @command(
@@ -150,7 +157,7 @@ def export(
     from tokmill.flows.library.derived import copy_out, export_packed, parse_formats
 
     wanted = parse_formats(formats)
-    ref = find_artifact(store, packed, "packed", bare=False)
+    ref = find_artifact(store, packed, "packed")
     require_new("export", out, "folder")
     with store.at_work("export"):
         made = export_packed(store, ref, wanted, labels=labels)

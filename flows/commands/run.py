@@ -7,21 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.text import Text
+from typer import Option
 
 from tokmill.flows.cli.app import Answer, app, command, keeping
 from tokmill.flows.cli.options import (
     MemoryOption,
     NoPrefectOption,
     ProfileArgument,
-    RefreshOption,
-    RehashOption,
     SetOption,
     StoreOption,
-    UntilOption,
-    VerifyOption,
     WorkersOption,
 )
 from tokmill.flows.cli.output import (
@@ -39,6 +36,7 @@ from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.results import by_group, wall_seconds
 
 if TYPE_CHECKING:
+    from tokmill.flows.library.api import FinishedRun
     from tokmill.flows.results import RunResult, RunRow
     from tokmill.flows.run.events import Listener
     from tokmill.flows.run.planning import PlanRow
@@ -55,6 +53,11 @@ _PLACES = {
 }
 _DETAILS_SHOWN = 4
 _LEAST_HALVED = 16  # half of it is the least sequence length
+RehashOption = Annotated[bool, Option("--rehash", help="Read every source file; do not trust size and time.")]
+UntilOption = Annotated[
+    list[str] | None,
+    Option(metavar="KIND", help="Make this kind of artifact, e.g. tokenizer, and what it needs; repeatable."),
+]
 
 
 @command(
@@ -70,10 +73,14 @@ def run(
     store: StoreOption = None,
     workers: WorkersOption = None,
     memory: MemoryOption = None,
-    verify: VerifyOption = None,
+    verify: Literal["sizes", "full"] | None = Option(
+        None, help="How artifacts are checked before reuse: sizes, or also digests.", show_default="sizes"
+    ),
     rehash: RehashOption = False,
     until: UntilOption = None,
-    refresh: RefreshOption = None,
+    refresh: list[str] | None = Option(
+        None, metavar="STAGE", help="Make a stage's artifacts again, e.g. train; repeatable."
+    ),
     no_prefect: NoPrefectOption = False,
 ) -> Answer:
     """Run a profile, from raw text to packed shards.
@@ -92,21 +99,14 @@ def run(
     loaded, target = load_profile(profile, overrides or []), Target(until or ())
     location = store_url(store, loaded.execution)
     machine = {"workers": workers, "memory": memory, "verify": verify, "rehash": rehash}
-    settings = {**machine, "refresh": refresh or ()}
-    began = time.monotonic()
+    settings, began = {**machine, "refresh": refresh or ()}, time.monotonic()
     with watched(location) as shown:
-        result = api.run_target(
-            loaded, target, settings, store=location, prefect=not no_prefect, reporter=shown
-        )
+        how: dict[str, Any] = {"store": location, "prefect": not no_prefect, "reporter": shown}
+        result = api.run_target(loaded, target, settings, **how)
     seconds = time.monotonic() - began
-    options = [("--set", override) for override in overrides or []] + [
-        ("--until", kind) for kind in until or []
-    ]
-    again = shlex.join([profile, *(word for option in options for word in option)])
-    return Answer(
-        lambda: _document(loaded.name, result.store, result, seconds),
-        _parts(again, result.store, result, seconds),
-    )
+    again = [profile, *(word for override in overrides or [] for word in ("--set", override))]
+    again += [word for kind in until or [] for word in ("--until", kind)]
+    return Answer(lambda: _document(result, seconds), _parts(shlex.join(again), result, seconds))
 
 
 @contextmanager
@@ -119,10 +119,11 @@ def watched(store: str) -> "Iterator[Listener]":
         yield shown
 
 
-def _document(profile: str, store: "Store", result: "RunResult", seconds: float) -> dict[str, Any]:
+def _document(result: "FinishedRun", seconds: float) -> dict[str, Any]:
     """Return the summary of a run as JSON: one entry per task, and the run's artifacts by kind."""
+    store = result.store
     return {
-        "profile": profile,
+        "profile": result.profile.name,
         "store": store.location,
         "run_id": result.run_id,
         "seconds": round(seconds, 3),
@@ -147,11 +148,9 @@ def _document(profile: str, store: "Store", result: "RunResult", seconds: float)
     }
 
 
-def _parts(again: str, store: "Store", result: "RunResult", seconds: float) -> Iterator[Part]:
-    """Yield the outcome of each stage, the paths of the results, and the next commands.
-
-    `again` has the arguments of `tokmill run` that repeat the run.
-    """
+def _parts(again: str, result: "FinishedRun", seconds: float) -> Iterator[Part]:
+    """Yield the outcome of each stage, the paths of the results, and commands; `again` repeats the run."""
+    store = result.store
     yield _stages(store, result.rows)
     for row in result.rows:
         if "warnings" in row.metrics:  # of made and of cached artifacts
@@ -173,7 +172,7 @@ def _parts(again: str, store: "Store", result: "RunResult", seconds: float) -> I
     if places:
         yield places
         yield ""
-    steps = _next_steps(again, store, result, corpus if num_bad else None)
+    steps = _next_steps(again, result, corpus if num_bad else None)
     if max(map(len, steps)) + max(map(len, steps.values())) < results().width - 1:
         yield steps
         return
@@ -208,13 +207,11 @@ def _stages(store: "Store", rows: "Sequence[RunRow]") -> Table:
     return Table(("stage", "artifact", "result", "time", "key figures"), lines, right=("time",))
 
 
-def _next_steps(
-    again: str, store: "Store", result: "RunResult", quarantined: "ArtifactRef | None"
-) -> Mapping[str, str]:
+def _next_steps(again: str, result: "FinishedRun", quarantined: "ArtifactRef | None") -> Mapping[str, str]:
     """Return commands about the versions that this run has; those of another may be newer."""
     from tokmill.flows.run.machine import open_store, store_url
 
-    refs = result.refs
+    refs, store = result.refs, result.store
     named = {kind: called(store, ref) for kind, ref in refs.items()}
     # A command without --store uses TOKMILL_STORE or the default.
     usual = open_store(store_url(None)).root == store.root
@@ -288,13 +285,13 @@ def planned(profile: str, store: "Store", rows: "Sequence[PlanRow]") -> Answer:
     lines: list[tuple[str | Text, ...]] = []
     for group, members in by_group(rows).items():
         running = [row for row in members if row.action == "run"]
-        outcome = outcome_words({"run": len(running), "cached": len(members) - len(running)})
+        words = outcome_words({"run": len(running), "cached": len(members) - len(running)})
+        outcome = Text(words, style="yellow" if running else "cyan")
         shards = "" if group == members[0].task else counted(len(members), "shard")
-        reason = Text(running[0].reason if running else "", style="dim")
-        lines.append((group, shards, Text(outcome, style="yellow" if running else "cyan"), reason))
+        lines.append((group, shards, outcome, Text(running[0].reason if running else "", style="dim")))
         details = list(dict.fromkeys(detail for row in running for detail in row.details))
-        lines += [("", "", "", f"  {detail}") for detail in details[:_DETAILS_SHOWN]]
-        if len(details) > _DETAILS_SHOWN:
-            lines.append(("", "", "", Text(f"  … and {len(details) - _DETAILS_SHOWN} more", style="dim")))
+        hidden = len(details) - _DETAILS_SHOWN
+        details[_DETAILS_SHOWN:] = [f"… and {hidden} more"] if hidden > 0 else []
+        lines += [("", "", "", f"  {detail}") for detail in details]
     table = Table(("stage", "shards", "action", "why"), lines, right=("shards",))
     return Answer(document, [table, f"\n{line} in {shown_store(store)}"])

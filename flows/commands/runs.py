@@ -11,8 +11,8 @@ from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command, examples, printing
 from tokmill.flows.cli.options import DEFAULT, ExistingStore, StoreOption, existing_store, find_run
-from tokmill.flows.cli.output import Part, Table, aside, sections
-from tokmill.flows.errors import UsageError
+from tokmill.flows.cli.output import Aside, Part, Table, sections
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.results import by_group
 from tokmill.tasks.core.markdown import number
@@ -26,7 +26,6 @@ RunArgument = Annotated[
     str, Argument(metavar="RUN", help="`latest`, an id or its beginning, a name, or an artifact of the run.")
 ]
 _SHOWN = 30
-_NAMED = 8
 _STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}
 _WORDS = {
     "command": "at the command line",
@@ -97,6 +96,7 @@ def _listing(
     store: "Store", runs: "RunList", where: Mapping[str, Any], most: int | None, *, attempts: bool
 ) -> Iterator[Part]:
     """Yield one line per run, with the values of the columns; without tags if none has any."""
+    from tokmill.tasks.store.references import list_runs as list_runs_of
     from tokmill.tasks.store.references import short_ids
 
     rows, lost = runs.rows[:most], runs.order.lost
@@ -126,24 +126,17 @@ def _listing(
     head = ["run", "name", "state", "began (UTC)", "took", "made", *heads, *groups]
     yield Table(head, lines, right=("took", "made", *heads))
     if not rows:
-        aside(_why_none(store, where))
+        every = list_runs_of(store.catalog)
+        yield Aside("no run is like that" if every else "the store has no runs")
+        for what in ("experiment", "tag", "profile"):
+            names = {
+                name for row in every for name in (row["tags"] if what == "tag" else [row[what]]) if name
+            }
+            if where[what] not in (None, *names):
+                hint = suggestion(where[what], names, known_as="runs have")
+                yield Aside(f"no run has the {what} {where[what]!r}{hint}")
     if len(runs.rows) > len(rows):
-        aside(f"more than {most} runs; --limit 0 lists all")
-
-
-def _why_none(store: "Store", where: Mapping[str, Any]) -> str:
-    """Say which names the runs have, if none of them has the requested one."""
-    from tokmill.tasks.store.references import list_runs as listed
-
-    every = listed(store.catalog)
-    for what in ("experiment", "tag", "profile"):
-        had = (row["tags"] if what == "tag" else [row[what]] for row in every)
-        names = sorted({name for each in had for name in each if name})
-        if where[what] is not None and where[what] not in names:
-            more = ", …" if len(names) > _NAMED else ""
-            known = f"runs have {', '.join(names[:_NAMED])}{more}" if names else "none has one"
-            return f"no run has the {what} {where[what]!r}; {known}"
-    return "no run is like that" if every else "the store has no runs"
+        yield Aside(f"more than {most} runs; --limit 0 lists all")
 
 
 def _state(state: str) -> Text:
@@ -246,7 +239,7 @@ def _head(run: "Run", tags: Sequence[str]) -> Mapping[str, str | Text]:
     if run.ended is not None:
         ended, began = (datetime.fromisoformat(moment) for moment in (run.ended, run.started))
         took = f", {span((ended - began).total_seconds())}"
-    entries: Mapping[str, str | Text] = {
+    return {
         "run": run.run_id,
         "state": _state(run.state) + (f": {run.message}" if run.message else ""),
         "began": f"{run.started[:19].replace('T', ' ')} UTC{took}",
@@ -260,7 +253,6 @@ def _head(run: "Run", tags: Sequence[str]) -> Mapping[str, str | Text]:
         "python": f"{made.python}, {counted(len(run.packages), 'package')}" if run.packages else made.python,
         "peak memory": size(run.peak_bytes) if run.peak_bytes else "",
     }
-    return {name: value for name, value in entries.items() if str(value).strip()}
 
 
 def _started(attempt: "Attempt") -> str:

@@ -17,15 +17,14 @@ from tokmill.flows.cli.options import (
     existing_store,
     find_artifact,
 )
-from tokmill.flows.cli.output import Part, Table, aside, called, messages, shown, shown_store
-from tokmill.flows.figures import counted, size
+from tokmill.flows.cli.output import Aside, Part, Table, called, messages, shown_store
+from tokmill.flows.figures import counted, shown, size
 
 if TYPE_CHECKING:
     from tokmill.flows.upkeep.collecting import Collected
     from tokmill.tasks.store import Record, Store
     from tokmill.tasks.store.push import Moved
 
-_LEAST_WHY = 20
 _COUNTS = "SELECT (SELECT count(*) FROM artifacts) AS artifacts, (SELECT count(*) FROM runs) AS runs"
 _HOW = "--apply removes it; records and labels stay"
 
@@ -119,13 +118,13 @@ def _collected(done: "Collected", *, each: bool) -> Iterator[Part]:
             goes.append([printable(one.path.name), size(one.num_bytes), "", f"{one.what}: {one.why}"])
     for head, rows in ((done.head, goes), ("kept", stays)):
         if rows:
-            yield Table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY)
+            yield Table((head, *columns), rows, right=("number", "size"), wrap=True)
             yield ""
     yield done.summary
     if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):
-        aside(unused_means(done.policy))
+        yield Aside(unused_means(done.policy))
     if done.removed and not done.applied:
-        aside(_HOW)
+        yield Aside(_HOW)
 
 
 @command(
@@ -164,14 +163,12 @@ def remove(
     rows = [(each.reference, len(each.files), size(each.num_bytes)) for each in gone]
     head = ("removed" if applied else "would be removed", "files", "size")
     summary = summary_of(store.location, counted(len(gone), "artifact"), num_bytes, applied=applied)
-    return Answer(document, _removal(Table(head, rows, right=head[1:]), summary, applied=applied))
-
-
-def _removal(removed: Table, summary: str, *, applied: bool) -> Iterator[Part]:
-    yield removed
-    yield f"\n{summary}"
-    if not applied:
-        aside(_HOW)
+    parts: list[Part] = [
+        Table(head, rows, right=head[1:]),
+        f"\n{summary}",
+        *([] if applied else [Aside(_HOW)]),
+    ]
+    return Answer(document, parts)
 
 
 def _entry(record: "Record") -> dict[str, object]:

@@ -1,6 +1,7 @@
 """`tokmill vocab`: try tokenizers, and change a vocabulary with a model's embeddings."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -17,20 +18,10 @@ from tokmill.flows.cli.options import (
     existing_store,
     find_artifact,
 )
-from tokmill.flows.cli.output import (
-    Part,
-    Table,
-    called,
-    notes,
-    require_new,
-    results,
-    shown,
-    shown_address,
-    warning,
-)
+from tokmill.flows.cli.output import Part, Table, called, notes, require_new, results, shown_address, warning
 from tokmill.flows.commands.run import planned, watched
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import counted, key_figures
+from tokmill.flows.figures import counted, key_figures, shown
 from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.markdown import percent
 
@@ -43,7 +34,7 @@ _WIDE = 100
 _TERMS_SHOWN = 12
 _MAX_SEED = (1 << 63) - 1
 _MAX_PADDING = 1 << 20
-_N = TypeVar("_N", int, float)
+_T = TypeVar("_T", int, float, str)
 
 TokenizerArgument = Annotated[
     str, Argument(metavar="TOKENIZER", help="tokenizer/name, or a file or folder in a known format.")
@@ -94,9 +85,9 @@ def sweep(
     from tokmill.tasks.sweep.stage import SweepSummary
 
     tried = (
-        _numbers("--vocab-size", vocab_size, int),
-        _numbers("--temperature", temperature, float),
-        _words("--family", family),
+        _listed("--vocab-size", vocab_size, int),
+        _listed("--temperature", temperature, float),
+        _listed("--family", family, str),
     )
     model = model_of(d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance)
     loaded = load_profile(profile, overrides or [])
@@ -140,19 +131,14 @@ def _swept(summary: "SweepSummary", reference: str, made: str) -> Iterator[Part]
     yield f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves"
 
 
-def _words(option: str, text: str | None) -> Sequence[str]:
-    """Return the words between commas; none without the option."""
+def _listed(option: str, text: str | None, kind: type[_T]) -> list[_T]:
+    """Return the values between commas; none without the option."""
     parts = [] if text is None else [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise UsageError(f"{option} {text!r}: a word beside a comma is missing; write a,b or leave it out")
-    return parts
-
-
-def _numbers(option: str, text: str | None, kind: type[_N]) -> list[_N]:
-    try:
-        return [kind(part.replace("_", "")) for part in _words(option, text)]
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: write numbers with commas between, e.g. 8000,16000") from error
+    if all(parts):
+        with suppress(ValueError):
+            return [kind(part) for part in parts]
+    example = "unigram,wordpiece" if kind is str else "8000,16000"
+    raise UsageError(f"{option} {text}: write values with commas between, e.g. {example}")
 
 
 @command(

@@ -17,19 +17,12 @@ _OPTIONAL = ("s3fs", "gcsfs", "adlfs", "prefect-dask", "prefect-ray", "matplotli
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem.
+    """A problem."""
 
-    Attributes:
-        key: identifies the problem when it is found again.
-        what: place and problem.
-        fix: what to do about it.
-        fails: whether something does not work; False for advice.
-    """
-
-    key: str
-    what: str
-    fix: str
-    fails: bool = True
+    key: str  # identifies the problem when it is found again
+    what: str  # place and problem
+    fix: str  # what to do about it
+    fails: bool = True  # whether something does not work; False for advice
 
     @property
     def text(self) -> str:
@@ -39,19 +32,12 @@ class Finding:
 
 @dataclass
 class Part:
-    """Facts and findings about one subject.
+    """Facts and findings about one subject."""
 
-    Attributes:
-        title: the subject, e.g. `store`.
-        facts: name → text for people.
-        figures: name → value, for `--json`.
-        findings: what is wrong, or worth knowing.
-    """
-
-    title: str
-    facts: dict[str, str] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    title: str  # the subject, e.g. `store`
+    facts: dict[str, str] = field(default_factory=dict)  # name → text for people
+    figures: dict[str, Any] = field(default_factory=dict)  # name → value, for `--json`
+    findings: list[Finding] = field(default_factory=list)  # what is wrong, or worth knowing
 
     def note(self, key: str, what: str, fix: str) -> None:
         """Add advice."""

@@ -184,23 +184,12 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
 ) -> FinishedRun:
     """Train and measure the tokenizers of a grid; its summary is the artifact of the kind `sweep`.
 
-    Args:
-        profile: its sources, holdout, training and parallel text are used. It, `overrides`, `store`,
-            `prefect`, `progress` and `reporter` are as for `run`.
-        vocab_sizes: the sizes to try, with every temperature and family; none for the profile's own.
-        temperatures: T of the balance, likewise.
-        families: likewise.
-        model: the model that the tokenizers are for.
-        overrides: see `run`.
-        store: see `run`.
-        prefect: see `run`.
-        progress: see `run`.
-        reporter: see `run`.
-        **settings: see `Settings`.
+    The grid has each of `vocab_sizes` with each of `temperatures` (T of the balance) and `families`, or
+    the profile's own where there is none; `model` is the model that the tokenizers are for. Of the profile,
+    its sources, holdout, training and parallel text are used. All else, and the errors, are those of `run`.
 
     Raises:
         ProfileError: the profile is invalid, or the grid contradicts it.
-        UsageError, SourceError, ServeError, RunError: as `run`.
     """
     loaded, grid = _loaded(profile, overrides), grid_of(vocab_sizes, temperatures, families)
     curves_of(loaded, grid)

@@ -29,12 +29,7 @@ _FOLDERS: list[Path] = []
 
 @dataclass(frozen=True)
 class Bench:
-    """A profile in the making.
-
-    Attributes:
-        store: where its artifacts are.
-        table: its sections; none for an artifact that was opened, not made here.
-    """
+    """A profile in the making: a store, and sections; none for an artifact that was opened, not made here."""
 
     store: Store
     table: Mapping[str, Any]
@@ -85,11 +80,7 @@ def held_out(holdout: float | HoldoutOptions | None) -> dict[str, Any] | None:
 
 
 def parted(what: str, options: Mapping[str, Any], *models: type[Params]) -> list[dict[str, Any]]:
-    """Part keywords among the parameters of stages, in the order of the models.
-
-    Raises:
-        UsageError: no model has a keyword.
-    """
+    """Part keywords among the parameters of stages, in their order; raises UsageError for an unknown one."""
     owners = {name: model for model in reversed(models) for name in model.model_fields}
     for name, value in options.items():
         if name not in owners:

@@ -31,38 +31,27 @@ _MISSING = frozenset({"NAType", "NaTType"})
 _NAME_CHARS = 24
 
 
-def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
+def named_columns(texts: Any) -> dict[str, Any]:
     """Return columns by source, whose name is text also where it was a number; a single one is `text`.
 
     Groups of pandas and polars are keyed by tuples, also where they are by one column; that is the name then.
-
-    Raises:
-        UsageError: there is none, or two have the same name.
     """
     if not isinstance(texts, Mapping):
         return {"text": texts}
     if not texts:
-        raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
+        raise UsageError("texts names no source; use e.g. {'web': df['text']}")
     alone = [name[0] if isinstance(name, tuple) and len(name) == 1 else name for name in texts]
     named = dict(zip(map(str, alone), texts.values(), strict=True))
     if len(named) < len(texts):
         names = ", ".join(map(repr, texts))
-        raise UsageError(f"{what} names a source twice, as number and as text: {names}; rename one")
+        raise UsageError(f"texts names a source twice, as number and as text: {names}; rename one")
     return named
 
 
 def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) -> dict[str, Any]:
     """Write columns beside a store, and return the table `sources` of a profile for them.
 
-    Args:
-        columns: source → column; see `arrays_of`.
-        store: where the artifacts will be.
-        on_error: what becomes of rows that are null or not UTF-8: an error, or quarantine.
-
-    Raises:
-        UsageError: a column is not of texts, or has a bad row while `on_error` is "fail"; the store cannot be
-            written to.
-        StoreError: the disk is full.
+    A row that is null or not UTF-8 is an error, or goes to quarantine, as `on_error` says.
     """
     writable_store(store.location)
     return {
@@ -125,13 +114,7 @@ def _write(column: Any, where: str, file: Path, on_error: OnError) -> None:
 def arrays_of(values: Any, where: str, on_error: OnError) -> "Iterator[pa.Array]":
     """Yield the texts of a column as arrays of `large_string`, with nulls; `ROWS` each but the last.
 
-    Args:
-        values: the column; an iterator is read once.
-        where: what to call it in errors, e.g. `texts['web']`.
-        on_error: whether a text that is not UTF-8 is an error.
-
-    Raises:
-        UsageError: it is not a column of texts, or one is not UTF-8; the message has the row.
+    Raises UsageError with `where` and the row for what is not a column of texts in UTF-8.
     """
     import pyarrow as pa  # noqa: PLC0415
 

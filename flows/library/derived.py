@@ -24,11 +24,7 @@ CHECKSUMS_FILE = "checksums.txt"
 
 
 def parse_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
-    """Check the names of formats, and return them once each in a fixed order.
-
-    Raises:
-        UsageError: a name is not a format.
-    """
+    """Return formats once each in a fixed order; raises UsageError for a name that is not one."""
     known: tuple[PackedFormat, ...] = typing.get_args(PackedFormat)
     for name in names:
         if name not in known:
@@ -40,14 +36,7 @@ def parse_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
 def export_packed(
     store: Store, packed: ArtifactRef, formats: tuple[PackedFormat, ...], *, labels: bool = False
 ) -> ArtifactRef:
-    """Publish the sequences of `packed` in other formats; earlier exports are reused.
-
-    With `labels`, also write the labels that trainers compute the loss on.
-
-    Raises:
-        StoreError: the artifact's files differ from the published ones.
-        PackingError: a format cannot represent a shard.
-    """
+    """Publish the sequences of `packed` in other formats; earlier exports are reused."""
     with store.at_work("export"):
         if problems := store.verify([packed], full=True):
             raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
@@ -64,9 +53,6 @@ def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
     """Copy an artifact's files to the new folder `out`, with `checksums.txt`; all of them or none.
 
     `b2sum --length=256 --check` reads the checksums.
-
-    Raises:
-        StoreError: a copy differs from the published file.
     """
     record = store.record(packed)
     with whole_folder(out) as temporary:
@@ -92,21 +78,9 @@ def change(
     split_pattern: str | None = None,
     name: str | None = None,
 ) -> ArtifactRef:
-    """Publish a changed tokenizer; one that was made before is reused, also as the latest version.
+    """Publish a changed tokenizer, an artifact or a path; one that was made before is reused.
 
-    Args:
-        store: the store.
-        stage: `extend` or `trim`.
-        params: its parameters.
-        tokenizer: the tokenizer to change: an artifact, or a path, which is adopted first.
-        files: by role, patterns of the text files.
-        split_pattern: for tokenizer files that do not say it.
-        name: the new artifact's name; that of the old one if None.
-
-    Raises:
-        UsageError: there is no such tokenizer.
-        SourceError: a pattern matches nothing.
-        TokenizerError: the vocabulary cannot be changed so.
+    `files` has patterns of text files by role, `name` is the new artifact's, by default the old one's.
     """
     with store.at_work("change"):
         digests = FileDigests(store.root)

@@ -79,11 +79,7 @@ def _bundle(html: str) -> dict[str, str]:
 
 
 def shown(progress: bool | None) -> AbstractContextManager[Listener | None]:
-    """Return what shows a run's progress: a table in a notebook, nothing elsewhere.
-
-    Args:
-        progress: False to show nothing; True for lines on standard error outside of notebooks, too.
-    """
+    """Return what shows a run's progress: a table in a notebook; elsewhere nothing, or lines on request."""
     if progress is not False and in_notebook():
         return NotebookProgress()
     return display(messages()) if progress else nullcontext()

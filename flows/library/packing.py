@@ -27,12 +27,7 @@ _FIELDS = ("input_ids", "cu_seqlens", "segment_ids", "position_ids", "loss_mask"
 
 
 class Mixed(Made):
-    """A mixture: which documents come, in which order.
-
-    Attributes:
-        artifact: the artifact, with its path and record.
-        bench: the profile that made it.
-    """
+    """A mixture: which documents come, in which order."""
 
     @cached_property
     def manifest(self) -> "MixtureManifest":
@@ -72,10 +67,6 @@ class Packed(Made):
     """Packed sequences.
 
     `len(packed)` of them, `packed[i]` for one, `arrays()` for all, `dataset()` for batches.
-
-    Attributes:
-        artifact: the artifact, with its path and record.
-        bench: the profile that made it; None for an opened artifact.
     """
 
     @property
@@ -253,25 +244,18 @@ def pack(
 
 
 def _together(encoded: EncodedColumns) -> Bench:
-    """Return the profile whose encoding has these columns, and no others.
-
-    Raises:
-        UsageError: they are not what `encode` gave, or differ in their store, tokenizer or parameters.
-    """
-    if not isinstance(encoded, EncodedColumn | Mapping):
+    """Return the profile whose encoding has these columns, and no others; UsageError if they differ."""
+    columns = {encoded.source: encoded} if isinstance(encoded, EncodedColumn) else encoded
+    if not isinstance(columns, Mapping) or not columns:
+        kind = type(encoded).__name__
         raise UsageError(
-            f"mix: the documents are of type {type(encoded).__name__}; pass what tokmill.encode gives, or a "
-            "table of that by source, e.g. {'web': web_ids}"
+            f"mix: of type {kind}: pass what tokmill.encode gives, or that by source, and not empty"
         )
-    columns = {encoded.source: encoded} if isinstance(encoded, EncodedColumn) else dict(encoded)
-    if not columns:
-        raise UsageError("mix: there is no encoded column; encode some first")
     benches = dict[str, Bench]()
     for source, column in columns.items():
         if not isinstance(column, EncodedColumn):
-            raise UsageError(
-                f"mix: encoded[{source!r}] is of type {type(column).__name__}; pass what tokmill.encode gives"
-            )
+            kind = type(column).__name__
+            raise UsageError(f"mix: encoded[{source!r}] is of type {kind}; pass what tokmill.encode gives")
         if column.bench is None:
             raise UsageError(
                 f"mix: {column.artifact.reference} was opened, not encoded here; encode the texts again, "

@@ -54,20 +54,7 @@ def find_runs(
     lowest: bool | None = None,
     most: int | None = None,
 ) -> RunList:
-    """List runs.
-
-    Args:
-        store: whose runs.
-        where: which ones; `since` is `7d`, `12h`, or a date.
-        sort: the column to sort by.
-        show: further metrics and parameters.
-        best: how many of the best to list; None for all.
-        lowest: whether the lowest value comes first; None where the name says it.
-        most: how many to list if not the best.
-
-    Raises:
-        UsageError: there is no such metric or parameter, or it is not known what is better.
-    """
+    """List runs with further metrics and parameters (`show`): the `best`, or the first `most`."""
     try:
         columns = list(dict.fromkeys(find_columns(store.catalog, [sort, *show])))
     except StoreError as error:
@@ -97,14 +84,6 @@ def order_by(column: Column, *, lowest: bool | None, best: bool) -> Order:
     """Return how a list is sorted by a column: the best first where it is known what is better.
 
     Of the best by compression, runs whose tokenizer loses text come last.
-
-    Args:
-        column: the column.
-        lowest: whether the lowest value comes first; None if unspecified.
-        best: whether the best are requested.
-
-    Raises:
-        UsageError: the best are requested, and it is not known what is better.
     """
     kind, _, name = column.name.rpartition(".")
     compares = best and column.of == "metric" and any(word in name for word in _OF_COMPRESSION)

@@ -95,11 +95,7 @@ def _encoding_of(artifact: Artifact) -> Mapping[str, Any]:
 
 
 class Audit(Made):
-    """What an audit found: the gate's verdict, key figures, and a table for every question.
-
-    Attributes:
-        artifact: the artifact, with its path and record.
-    """
+    """What an audit found: the gate's verdict, key figures, and a table for every question."""
 
     @cached_property
     def summary(self) -> "AuditSummary":

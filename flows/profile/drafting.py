@@ -78,10 +78,6 @@ def draft_profile(
     """Write a profile for `sources` (`name=glob`) and return them with the files and formats found.
 
     `reading` has their encoding, and the delimiter and quoting of CSV files, as far as they are known.
-
-    Raises:
-        UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob`,
-            matches no file, or has no text; or one of `text_columns` is not of the form `name=column`.
     """
     if path.suffix != ".toml":
         raise UsageError(f"init: {path} must end in .toml; write {path}.toml")

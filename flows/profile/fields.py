@@ -71,13 +71,7 @@ def may_be_unset(model: type[BaseModel], path: KeyPath) -> bool:
 
 
 class Change(NamedTuple):
-    """One field of a profile that an override changes.
-
-    Attributes:
-        path: its keys, e.g. `("balance", "temperature")`.
-        before: the profile's own value; None if it has none.
-        after: the value of the run; None if it has none.
-    """
+    """A field that an override changes: its keys, the profile's own value, and the run's; None for none."""
 
     path: tuple[str, ...]
     before: Any
@@ -141,15 +135,7 @@ def value_in_words(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a profile.
-
-    Attributes:
-        section: its table, e.g. `pack` or `sources.NAME`; empty for keys outside of tables.
-        name: the key.
-        kind: its type and bounds as text.
-        default: as TOML; `required` if there is none, empty if it is unset.
-        description: its meaning.
-    """
+    """A key of a profile: its table, name, type with bounds, default as TOML or `required`, and meaning."""
 
     section: str
     name: str

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from tokmill import flows
 from tokmill.flows.errors import ProfileError, suggestion
+from tokmill.flows.figures import shown
 from tokmill.flows.profile.fields import KeyPath
 from tokmill.tasks.remote.location import is_remote, local_path, stands_alone
 
@@ -36,16 +37,12 @@ _POSITION = re.compile(r"\(at (?P<where>[^)]*)\)")
 
 @dataclass
 class Layered:
-    """One table merged from several files, and the file of each value.
+    """One table merged from several files, and the file of each value."""
 
-    Attributes:
-        table: the merged table.
-        origins: key path → the file (or `--set`) that the value is from.
-        notes: one sentence for each value of a source that a file replaced.
-    """
-
-    table: Table = field(default_factory=dict)
+    table: Table = field(default_factory=dict)  # the merged table
+    # key path → the file (or `--set`) that the value is from
     origins: dict[KeyPath, str] = field(default_factory=dict)
+    # one sentence for each value of a source that a file replaced
     notes: list[str] = field(default_factory=list)
 
     def merge(self, layer: Mapping[str, Any], origin: str) -> None:
@@ -82,11 +79,7 @@ def shipped_names() -> list[str]:
 
 
 def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
-    """Return the file of a profile, given as a path or by the name of a shipped profile.
-
-    Raises:
-        ProfileError: the file, or a shipped profile of that name, does not exist.
-    """
+    """Return the file of a profile, given as a path or by the name of a shipped profile."""
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
         path = _path(name_or_path, beside or Path.cwd())
         if path.is_file():
@@ -101,18 +94,14 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def read_layers(path: Path) -> Layered:
-    """Read a profile and all profiles that it extends, and merge them, the base first.
-
-    Raises:
-        ProfileError: a file is missing or is not TOML, or the chain of `extends` is circular.
-    """
+    """Read a profile and all profiles that it extends, and merge them, the base first."""
     chain: list[tuple[Path, Table]] = []
     following: Path | None = path
     while following is not None:
         if any(following == seen for seen, _ in chain):
-            loop = " → ".join(_shown(seen) for seen, _ in chain)
+            loop = " → ".join(shown(seen) for seen, _ in chain)
             raise ProfileError(
-                f"profile '{path.stem}': extends is circular: {loop} → {_shown(following)}; "
+                f"profile '{path.stem}': extends is circular: {loop} → {shown(following)}; "
                 "remove `extends` from one of them"
             )
         table = read_table(following)
@@ -121,32 +110,27 @@ def read_layers(path: Path) -> Layered:
     layered = Layered()
     for file, table in reversed(chain):
         own = table if file == path else {k: v for k, v in table.items() if k not in _OWN_KEYS}
-        layered.merge(with_absolute_paths(own, file.parent), _shown(file))
+        layered.merge(with_absolute_paths(own, file.parent), shown(file))
     layered.table.pop("extends", None)
     return layered
 
 
 def read_table(path: Path) -> Table:
-    """Parse one TOML file.
-
-    Raises:
-        ProfileError: it cannot be read, is not UTF-8, or is not TOML (with line and column).
-    """
-    shown = _shown(path)
+    """Parse one TOML file."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) <= MAX_BYTES:
             return parse_toml(data.decode("utf-8").replace("\r\n", "\n"))
-        problem = f"{shown} is larger than {MAX_BYTES >> 20} MiB; name a profile"
+        problem = f"{shown(path)} is larger than {MAX_BYTES >> 20} MiB; name a profile"
     except OSError as error:
         problem = f"cannot read {path}: {error.strerror}"
     except UnicodeDecodeError as error:
-        problem = f"{shown} is not UTF-8 at byte {error.start}; save it as UTF-8"
+        problem = f"{shown(path)} is not UTF-8 at byte {error.start}; save it as UTF-8"
     except tomllib.TOMLDecodeError as error:
-        problem = f"{shown}: {_syntax_problem(str(error))}"
+        problem = f"{shown(path)}: {_syntax_problem(str(error))}"
     except LimitError as error:
-        problem = f"{shown}: {error}"
+        problem = f"{shown(path)}: {error}"
     raise ProfileError(f"profile '{path.stem}': {problem}")
 
 
@@ -155,12 +139,7 @@ class LimitError(ValueError):
 
 
 def parse_toml(text: str) -> Table:
-    """Parse TOML.
-
-    Raises:
-        tomllib.TOMLDecodeError: it is not TOML.
-        LimitError: it is beyond what a profile may have.
-    """
+    """Parse TOML; raises TOMLDecodeError, or LimitError beyond what a profile may have."""
     deep = LimitError(f"tables and lists are nested more than {_MAX_DEPTH} deep; write them flat")
     # the parser's time grows with the square of the parts of a key, so these are counted first
     if any(key.group().count(".") > _MOST_PARTS for key in _DOTTED.finditer(text)):
@@ -185,11 +164,7 @@ def parse_toml(text: str) -> Table:
 
 
 def _path(text: str, folder: Path) -> Path:
-    """Make a path absolute.
-
-    Raises:
-        ProfileError: the path is impossible: a name is too long, or `~user` is unknown.
-    """
+    """Make a path absolute."""
     try:
         path = folder / Path(text).expanduser()
         path.stat()
@@ -254,13 +229,13 @@ def _base_of(path: Path, table: Table) -> Path | None:
         return None
     if not isinstance(base, str):
         raise ProfileError(
-            f"profile '{path.stem}': {_shown(path)}: extends={base!r} must be a file or a shipped profile; "
+            f"profile '{path.stem}': {shown(path)}: extends={base!r} must be a file or a shipped profile; "
             'write e.g. extends = "quickstart"'
         )
     try:
         return find_profile(base, beside=path.parent)
     except ProfileError as error:
-        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: extends: {error}") from error
+        raise ProfileError(f"profile '{path.stem}': {shown(path)}: extends: {error}") from error
 
 
 def _syntax_problem(message: str) -> str:
@@ -273,11 +248,6 @@ def _syntax_problem(message: str) -> str:
     elif problem.endswith("Cannot overwrite a value"):
         problem = "a key is set twice in one table; set it once"
     return f"{where}: {problem}"
-
-
-def _shown(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it, else absolute."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _unknown_name(name: str, folder: Path) -> str:

@@ -62,15 +62,12 @@ def load_profile(
     return _loaded(layered, path.stem, overrides, fixed)
 
 
-def profile_of(
-    table: Mapping[str, Any], name: str = "own", overrides: Iterable[str] | Mapping[str, Any] = ()
-) -> Profile:
+def profile_of(table: Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:
     """Make a profile of a table like that of a TOML file; None stands for "not set".
 
     Args:
-        table: the sections; paths, tuples and arrays are taken, too (`given`). Relative file patterns start
+        table: the sections; paths, tuples and arrays are taken, too. Relative file patterns start
             at the working directory.
-        name: the profile's name, if the table has none.
         overrides: see `load_profile`.
 
     Raises:
@@ -78,11 +75,11 @@ def profile_of(
     """
     if "extends" in table:
         raise ProfileError(
-            f"profile '{name}': extends={table['extends']!r} is for files; name that profile, with overrides"
+            f"profile 'own': extends={table['extends']!r} is for files; name that profile, with overrides"
         )
     layered = Layered()
     layered.merge(with_absolute_paths(_without_none(as_toml(table)), Path.cwd()), TABLE)
-    layered.table.setdefault("name", name)
+    layered.table.setdefault("name", "own")
     return _loaded(layered, str(layered.table["name"]), overrides, frozenset())
 
 
@@ -245,11 +242,7 @@ def _why_unused(profile: Profile, table: Mapping[str, Any], path: KeyPath) -> tu
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
-    """Return overrides as one nested table, to be merged into a profile.
-
-    Raises:
-        ProfileError: one has no `=` or no dotted key, or one sets a key as a value and another as a table.
-    """
+    """Return overrides as one nested table, to be merged into a profile."""
     pairs = as_toml(overrides).items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     table: Table = {}
     for key, value in pairs:
@@ -266,11 +259,7 @@ def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Split `a.b=c` into its dotted key and its value.
-
-    Raises:
-        ProfileError: there is no `=`.
-    """
+    """Split `a.b=c` into its dotted key and its value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ProfileError(
@@ -309,12 +298,7 @@ def _key_path(key: str) -> list[str]:
 
 
 def as_toml(given: Any, where: str = "") -> Any:
-    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is.
-
-    Raises:
-        ProfileError: it is a set, whose order would differ from one process to the next, or an integer of
-            more than 64 bits.
-    """
+    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is."""
     if isinstance(given, Mapping):
         return {key: as_toml(value, f"{where}.{key}" if where else str(key)) for key, value in given.items()}
     if isinstance(given, list | tuple):

@@ -174,11 +174,7 @@ class Experiment(Section):
 
 
 def check_reference(reference: str | None, what: str, example: str) -> str | None:
-    """Return a reference to a secret, if it is one.
-
-    Raises:
-        ValueError: it is not a reference. The message does not repeat it, since it may be the secret itself.
-    """
+    """Return a reference to a secret; an error does not repeat it, since it may be the secret itself."""
     if reference is not None and not _REFERENCE.fullmatch(reference):
         raise ValueError(
             f"it must say where {what} is kept, and not be {what}: env:VARIABLE for an environment variable, "

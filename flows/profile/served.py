@@ -22,12 +22,7 @@ _LOOKS_LIKE_ONE = re.compile(r"^\s*(\[\s*sources\s*[.\]]|extends\s*=)", re.MULTI
 
 @dataclass(frozen=True)
 class ServedProfile:
-    """A profile that is served.
-
-    Attributes:
-        given: how a run names it: its path below the folder (`runs/own.toml`), or the name of a shipped one.
-        path: its file.
-    """
+    """A profile that is served: its path below the folder, or the name of a shipped one, and its file."""
 
     given: str
     path: Path
@@ -66,13 +61,7 @@ def _is_profile(file: Path) -> bool:
 
 
 def require_served(name_or_path: str) -> None:
-    """Check that a profile is below the served folder, or shipped with tokmill.
-
-    Symbolic links are resolved first.
-
-    Raises:
-        ProfileError: the profile is elsewhere, or does not exist.
-    """
+    """Refuse a profile that is neither below the served folder nor shipped; links are resolved first."""
     served = os.environ.get(SERVED)
     if not served:
         return
@@ -90,13 +79,7 @@ def require_served(name_or_path: str) -> None:
 
 @dataclass(frozen=True)
 class ServedFolder:
-    """A folder with profiles, and the store for its artifacts.
-
-    Attributes:
-        folder: the working folder of the runs; relative paths of profiles start here. Absolute.
-        store: folder of the artifacts, unless a run names another (absolute), or its URL.
-        pool: a work pool that others look after; None for the folder's own.
-    """
+    """A working folder of runs, the store of their artifacts, and a work pool, if not the folder's own."""
 
     folder: Path
     store: Path | str

@@ -53,13 +53,7 @@ _Rows: TypeAlias = tuple[Sequence[str], Sequence[Mapping[str, object]]]
 
 @dataclass(frozen=True)
 class Seen:
-    """What was detected in a source's files.
-
-    Attributes:
-        options: keys and values for the source's table in the draft.
-        remark: the reason for the choice, in a few words.
-        documents: the beginnings of two documents.
-    """
+    """What was detected in a source's files: keys of its table, the reason, and how two documents begin."""
 
     options: Mapping[str, Any]
     remark: str
@@ -84,15 +78,7 @@ def sniff(
 ) -> Seen:
     """Inspect some of a source's files; if formats differ, each file is read by its own.
 
-    Args:
-        paths: the files.
-        given: their encoding, and the delimiter and quoting of CSV files if they are known.
-        source: the source's name, for errors.
-        text_column: the column of the documents, if the user names it.
-
-    Raises:
-        SourceError: a file holds what tokmill does not read, cannot be read or lacks a column, no column has
-            text, or several may be the documents'.
+    `given` has their encoding, and how CSV files are written, if that is known.
     """
     last = len(paths) - 1
     spread = [paths[at] for at in sorted({last * part // (_MOST_FILES - 1) for part in range(_MOST_FILES)})]
@@ -216,11 +202,7 @@ def _json_values(text: str) -> Iterator[object]:
 
 
 def _beginning(path: Location, encoding: str, most: int = _BEGINNINGS[0]) -> tuple[str, bool]:
-    """Return the first characters of a file, and whether they are all.
-
-    Raises:
-        SourceError: they are not UTF-8.
-    """
+    """Return the first characters of a file, and whether they are all."""
     data, is_whole = bytearray(), True
     with suppress(BrokenFileError):
         for block, _ in content(path, Span(), encoding):

@@ -106,14 +106,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class Choice:
-    """The columns chosen.
-
-    Attributes:
-        text: the column of the documents.
-        identifier: that of their ids, or None.
-        reason: why, in a few words.
-        documents: the beginnings of two documents.
-    """
+    """The column of the documents, that of their ids or None, the reason, and how two documents begin."""
 
     text: str
     identifier: str | None
@@ -124,11 +117,7 @@ class Choice:
 def choose_columns(
     rows: Sequence[Mapping[str, object]], source: str, wanted: str | None = None, *, file: str = "the source"
 ) -> Choice:
-    """Choose the columns of a source by some of its rows.
-
-    Raises:
-        SourceError: no column, or more than one, can be the text; or `wanted` is missing or not text.
-    """
+    """Choose the columns of a source by some of its rows; the text is `wanted` if that is given."""
     columns = _columns(rows)
     try:
         column, why = _chosen(columns, source, wanted)

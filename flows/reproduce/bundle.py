@@ -65,18 +65,7 @@ class About(BaseModel, frozen=True):
 
 
 def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Sequence[str] = ()) -> About:
-    """Write a bundle.
-
-    Args:
-        subject: the run or the artifacts.
-        file: where to write it; a file of that name is replaced once the new one is whole.
-        with_inputs: include the inputs, which are compared with their digests.
-        look_in: folders and URLs in which inputs are looked for that are no longer where they were.
-
-    Raises:
-        UsageError: an input that is to be included is not found by its content.
-        StoreError: a record is not there, or the file cannot be written.
-    """
+    """Write a bundle, with the inputs, compared with their digests, if they are wanted."""
     records = subject.lineage()
     inputs = {one.digest: one for record in records for one in wanted(record)}
     listed = [
@@ -168,12 +157,7 @@ def is_bundle(reference: str) -> bool:
 
 
 def open_bundle(file: Path, folder: Path) -> Bundle:
-    """Read a bundle, and unpack its inputs into a folder.
-
-    Raises:
-        UsageError: it is not a bundle, or a newer tokmill wrote it.
-        StoreError: it is damaged, is larger than it says, or names what lies elsewhere; or the disk is full.
-    """
+    """Read a bundle, and unpack its inputs into a folder; what it says is checked."""
     try:
         with zipfile.ZipFile(file) as archive, reported_as(f"bundle {file} cannot be unpacked"):
             _check_size(archive, file)

@@ -47,14 +47,7 @@ class Wanted:
 
 
 def wanted(record: Record) -> Iterator[Wanted]:
-    """Yield the files that an artifact was made from; not the text of shards, nor what the record holds.
-
-    Args:
-        record: of the artifact.
-
-    Raises:
-        StoreError: the record has something else in the place of a digest.
-    """
+    """Yield the files that an artifact was made from; not the text of shards, nor what the record holds."""
     for entry in record.inputs:
         if entry.kind is not None or not entry.origin:
             continue
@@ -151,12 +144,7 @@ def _has_name(place: Location, name: str) -> bool:
 
 
 def arranged(found: Sequence[tuple[Wanted, Location]], folder: Path) -> dict[str, str]:
-    """Return each source's root: where all its files have their names, or else a folder of links to them.
-
-    Args:
-        found: the files of one corpus, and where each is.
-        folder: where to make folders of links.
-    """
+    """Return each source's root: where all its files have their names, or else a folder of links to them."""
     roots: dict[str, str] = {}
     for source in dict.fromkeys(one.source for one, _ in found):
         its = [(one, place) for one, place in found if one.source == source]

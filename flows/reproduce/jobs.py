@@ -29,29 +29,13 @@ INGEST = "ingest"
 Placed: TypeAlias = Mapping[tuple[str, str, int | None], tuple[Wanted, Location]]
 """Where files from outside are, by the record that lists one, its role and position there."""
 _Listed: TypeAlias = dict[Any, tuple[Shard, Mapping[tuple[str, str], str] | None]]
-_VERBS = {
-    "audit.stage": "audit",
-    "audit.text": "audit_shard",
-    "balance.stage": "balance",
-    "card.stage": "card tokenizer_card",
-    "count.stage": "count count_shard merge_counts",
-    "encode.stage": "encode encode_shard",
-    "holdout.stage": "hash_documents holdout",
-    "ingest.stage": "ingest",
-    "mixing.consume": "consume",
-    "mixing.stage": "mix",
-    "packing.export": "export export_shard",
-    "packing.stage": "pack pack_plan pack_shard",
-    "score.stage": "fit_trigrams score_column score_noise score_perplexity",
-    "sweep.cell": "sweep_cell",
-    "sweep.stage": "sweep",
-    "takedown.stage": "exclude takedown",
-    "train.adopt": "adopt",
-    "train.stage": "train",
-    "usage.stage": "usage",
-    "vocabulary.stage": "extend trim",
-}
-_MODULES = {verb: module for module, verbs in _VERBS.items() for verb in verbs.split()}
+_STAGES = (
+    *("audit.stage", "audit.text", "balance.stage", "card.stage", "count.stage", "encode.stage"),
+    *("holdout.stage", "ingest.stage", "mixing.consume", "mixing.stage", "packing.export", "packing.stage"),
+    *("score.stage", "sweep.cell", "sweep.stage", "takedown.stage", "train.adopt"),
+    *("train.stage", "usage.stage", "vocabulary.stage"),
+)
+"""The modules of `tasks` that have stages."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,12 +77,7 @@ class Remaking:
         self._listed = lru_cache(maxsize=None)(_listed)
 
     def jobs(self) -> list[Job]:
-        """Return one job per record; inputs come first.
-
-        Raises:
-            StoreError: a record contradicts itself, or this tokmill has no such stage, or not with such
-                parameters.
-        """
+        """Return one job per record; inputs come first."""
         titles: set[str] = set()
         kinds = Counter(record.kind for record in self.records)
         for record in self.records:
@@ -168,11 +147,7 @@ def _listed(path: Path) -> _Listed:
 
 
 def _params(record: Record) -> Any:
-    """Return a record's parameters as those of the stage that there is now.
-
-    Raises:
-        StoreError: the stage has other parameters by now.
-    """
+    """Return a record's parameters as those of the stage that there is now."""
     stage = stage_of(record.payload["stage"])
     try:
         return stage.params.model_validate(record.params)
@@ -183,20 +158,18 @@ def _params(record: Record) -> Any:
         ) from error
 
 
-def verbs() -> list[str]:
-    """Return the verbs of all stages, sorted."""
-    return sorted(_MODULES)
+def stages() -> dict[str, Stage[Any]]:
+    """Return all stages by verb."""
+    modules = (import_module(f"tokmill.tasks.{name}") for name in _STAGES)
+    return {
+        each.verb: each for module in modules for each in vars(module).values() if isinstance(each, Stage)
+    }
 
 
 def stage_of(verb: str) -> Stage[Any]:
-    """Return a stage.
-
-    Raises:
-        StoreError: this tokmill has none of that verb.
-    """
-    if verb not in _MODULES:
+    """Return the stage of a verb."""
+    if (stage := stages().get(verb)) is None:
         raise StoreError(
             f"this tokmill has no stage {verb!r}; use the version that the artifact was made with"
         )
-    module = import_module(f"tokmill.tasks.{_MODULES[verb]}")
-    return next(value for value in vars(module).values() if isinstance(value, Stage) and value.verb == verb)
+    return stage

@@ -102,23 +102,9 @@ def reproduce(
     memory_bytes: int | None = None,
     reporter: Listener | None = None,
 ) -> Reproduction:
-    """Make the artifacts of a subject again, and compare them.
+    """Make the artifacts of a subject again, in a folder or a temporary one, and compare them.
 
-    Args:
-        subject: what to make again.
-        into: the folder of the new store, empty, or left by an earlier attempt at the same; by default a
-            temporary one, which is removed in the end.
-        look_in: folders and URLs in which inputs are looked for.
-        given: files of inputs by their digest.
-        explain: says how a file that has the name of an input, but other content, differs from it.
-        workers: artifacts that are made at a time.
-        memory_bytes: for all of them together.
-        reporter: receives the progress.
-
-    Raises:
-        UsageError: `into` holds something else.
-        InputError: inputs are not found by their content; the message names each, and what is there instead.
-        StoreError: a record is missing, or this tokmill has no such stage.
+    Inputs are looked for in `look_in`, or given by digest; `explain` says how a namesake differs.
     """
     records, failure, state = subject.lineage(), "", RunState(reporter)
     with _new_store(into, records) as store:

@@ -33,11 +33,7 @@ class Subject:
     def lineage(self) -> list[Record]:
         """Return the records of everything that the targets were made from, and theirs, inputs first.
 
-        The text of a shard is listed by a corpus. Where none is among them, as for a shard alone, it is the
-        one from which the shard was first made.
-
-        Raises:
-            StoreError: a record is not there.
+        The text of a shard is listed by a corpus: of those here, or the one from which it was first made.
         """
         found: dict[str, Record] = {}
         for target in self.targets:
@@ -96,16 +92,7 @@ def _corpus_of(entry: InputEntry) -> str:
 
 
 def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subject:
-    """Return what a reference names in a store: an artifact, or a run (`tasks.store.references`).
-
-    Args:
-        store: the store.
-        reference: of the artifact or run.
-        removed: whether the artifact may be one that was removed, of which the record is left.
-
-    Raises:
-        UsageError: there is neither, or what is left of a removed artifact is damaged.
-    """
+    """Return what a reference names in a store: an artifact, also a removed one, or a run."""
 
     def artifact() -> Subject:
         target = store.past_record(store.resolve(reference, removed=removed))
@@ -123,12 +110,7 @@ def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subjec
 
 
 def subject_of_run(store: Store, run: Run) -> Subject:
-    """Return a run as a subject: all its artifacts; of one that was refreshed since, what there is now.
-
-    Raises:
-        UsageError: the run has none.
-        StoreError: a record is not there.
-    """
+    """Return a run as a subject: all its artifacts; of one that was refreshed since, what there is now."""
     if not run.artifacts:
         raise UsageError(f"run {run.run_id} ({run.state}) has no artifacts to make again")
     targets = []
@@ -146,12 +128,7 @@ def as_json(value: Any) -> bytes:
 
 
 def cargo_of(store: Store, references: Sequence[str]) -> Cargo:
-    """Return artifacts and runs with all that they were made from; everything if nothing is named.
-
-    Raises:
-        UsageError: there is no artifact or run of a name.
-        StoreError: a record is missing or damaged.
-    """
+    """Return artifacts and runs with all that they were made from; everything if nothing is named."""
     store.refresh()
     subjects = [subject_in(store, reference) for reference in references]
     run_ids = [subject.run.run_id for subject in subjects if subject.run is not None]

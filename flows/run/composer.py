@@ -21,14 +21,10 @@ Locate: TypeAlias = Callable[[ArtifactRef], Path]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MergingJob(MappedJob):
-    """The merges of one level of the trees of all sources.
+    """The merges of one level of the trees of all sources."""
 
-    Attributes:
-        below: makes the parts of the level below, or the counted shards.
-        groups: returns the artifacts of each group of them; one alone is not merged.
-    """
-
-    below: Job
+    below: Job  # makes the parts of the level below, or the counted shards
+    # returns the artifacts of each group of them; one alone is not merged
     groups: Callable[[ArtifactRef, Done], Iterable[tuple[str, Sequence[Node]]]]
 
     @property
@@ -153,12 +149,11 @@ class Composer:
         *,
         step: str = "",
         part: str = "",
-        needs: Sequence[Job] = (),
         check: Callable[[ArtifactRef], None] | None = None,
     ) -> Job:
         """Add a job with one task; `step` ends its title, `part` its title and the artifact's name."""
         title, name = in_part(stage.task, part) + step, in_part(self.profile.name, part)
-        job = Job(stage, title, name, params, dict(inputs), needs, check)
+        job = Job(stage, title, name, params, dict(inputs), check=check)
         self.jobs.append(job)
         return job
 

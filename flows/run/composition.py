@@ -59,9 +59,6 @@ COMPARED = "compared"
 def compose(profile: Profile, sources: Sources, locate: Locate, until: Collection[str] = ()) -> Dag:
     """Return the DAG of a profile.
 
-    Raises:
-        RunError: the profile makes no artifact of a kind.
-
     Encoding waits for the audit only if `audit.on_failure` is "fail", so that a failed gate (`GateError`)
     stops the run before it; otherwise only the card waits for the audit.
     """
@@ -69,11 +66,7 @@ def compose(profile: Profile, sources: Sources, locate: Locate, until: Collectio
 
 
 def compose_packing(profile: Profile, mixture: ArtifactRef, sources: Sources, locate: Locate) -> Dag:
-    """Return the DAG that packs a published mixture with the parameters of a profile.
-
-    Raises:
-        RunError: the mixture was changed after it was mixed, as by a takedown.
-    """
+    """Return the DAG that packs a published mixture with the parameters of a profile."""
     return _Composition(profile, sources, locate).packing(mixture)
 
 

@@ -1,11 +1,8 @@
 """The DAG as values: jobs with dependencies, and the steps of each job.
 
-A fingerprint covers the content digests of its inputs, so the request for an artifact exists only once its
-inputs are published. A `Job` therefore names the jobs that make its inputs; once they are done, `Job.steps`
-returns its steps: one, or one per part if the job is mapped over shards. Jobs are ordered by their
-dependencies alone; independent jobs may run in parallel.
-
-In a plan, an artifact that does not exist yet is `Pending`, and so is every artifact that depends on it.
+A fingerprint covers the content digests of its inputs, so a `Job` names the jobs that make its inputs; once
+they are done, `Job.steps` returns its steps: one, or one per part if the job is mapped over shards. What a
+plan finds missing is `Pending`, and so is every artifact that depends on it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,23 +29,15 @@ Done: TypeAlias = Mapping["Job", Sequence[Node]]
 
 @dataclass(frozen=True)
 class Step:
-    """One task of the DAG: a stage applied to inputs, some of which may be pending.
+    """One task of the DAG: a stage applied to inputs, some of which may be pending."""
 
-    Attributes:
-        stage: the stage to run.
-        title: the name that people see, e.g. `encode[english/3]`.
-        name: the artifact's name, e.g. `quickstart.english/3`.
-        params: the stage's parameters.
-        inputs: the stage's inputs, by role.
-        after: artifacts that list the step's inputs. They do not change the fingerprint, but the Prefect UI
-            draws edges from them.
-    """
-
-    stage: Stage[Any]
-    title: str
-    name: str
-    params: Params
-    inputs: Mapping[str, StepInput]
+    stage: Stage[Any]  # the stage to run
+    title: str  # the name that people see, e.g. `encode[english/3]`
+    name: str  # the artifact's name, e.g. `quickstart.english/3`
+    params: Params  # the stage's parameters
+    inputs: Mapping[str, StepInput]  # the stage's inputs, by role
+    # artifacts that list the step's inputs. They do not change the fingerprint, but the Prefect UI draws
+    # edges from them
     after: Sequence[Node] = ()
 
     def request(self) -> Request:
@@ -59,21 +48,16 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A stage whose inputs may not exist yet.
-
-    Attributes:
-        stage, title, name, params: as in `Step`.
-        inputs: the stage's inputs, by role; a job stands for its result, several jobs for theirs in order.
-        needs: jobs that must be done first although their artifacts are not inputs.
-        check: raises an error if the run must not continue from the published artifact, as a gate does.
-    """
+    """A stage whose inputs may not exist yet."""
 
     stage: Stage[Any]
     title: str
     name: str
     params: Params
+    # the stage's inputs, by role; a job stands for its result, several jobs for theirs in order
     inputs: Mapping[str, JobInput]
-    needs: Sequence["Job"] = ()
+    needs: Sequence["Job"] = ()  # jobs that must be done first although their artifacts are not inputs
+    # raises an error if the run must not continue from the published artifact, as a gate does
     check: Callable[[ArtifactRef], None] | None = None
 
     @property
@@ -92,11 +76,7 @@ class Job:
         return node
 
     def accept(self, nodes: Sequence[Node]) -> None:
-        """Check the published artifacts of this job.
-
-        Raises:
-            Exception: any that `check` raises.
-        """
+        """Check the published artifacts of this job."""
         for node in nodes:
             if self.check is not None and isinstance(node, ArtifactRef):
                 self.check(node)
@@ -123,14 +103,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MappedJob(Job):
-    """A job with one step per part; the parts are known once the artifact that lists them is published.
+    """A job with one step per part; the parts are known once the artifact that lists them is published."""
 
-    Attributes:
-        of: the job whose artifact lists the parts.
-        parts: returns the parts; called only after that artifact is published.
-    """
-
-    of: Job
+    of: Job  # the job whose artifact lists the parts
+    # returns the parts; called only after that artifact is published
     parts: Callable[[ArtifactRef, Done], Sequence[Part]]
 
     @property
@@ -169,11 +145,7 @@ class Dag:
     kinds: Mapping[str, Job | ArtifactRef]
 
     def until(self, kinds: Collection[str]) -> "Dag":
-        """Return the part of the DAG that makes artifacts of these kinds; the whole for no kinds.
-
-        Raises:
-            RunError: the run makes no artifact of a kind.
-        """
+        """Return the part of the DAG that makes artifacts of these kinds; the whole for no kinds."""
         if not kinds:
             return self
         for kind in kinds:
@@ -201,11 +173,7 @@ class Dag:
 
 
 def walk(jobs: Sequence[Job], make: Callable[[Step], Node]) -> Done:
-    """Run the steps of all jobs one after the other, in the order of the DAG.
-
-    Raises:
-        Exception: any that `make` or a job's check raises.
-    """
+    """Run the steps of all jobs one after the other, in the order of the DAG."""
     done: dict[Job, list[Node]] = {}
     for job in jobs:
         done[job] = [make(step) for step in job.steps(done)]

@@ -27,24 +27,15 @@ which ends the run."""
 
 
 class Event(NamedTuple):
-    """Something that happened in a run.
+    """Something that happened in a run; a task that was submitted has a step and a request."""
 
-    Attributes:
-        what: it was.
-        task: the title of the task, e.g. `encode[code/3]`; empty for a note.
-        group: of the task.
-        step, request: of a task that was submitted.
-        row: of a task that has its artifact.
-        text: a note (a kernel is compiled, a damaged artifact was set aside), or the text of an error.
-    """
-
-    what: What
-    task: str = ""
-    group: Group | None = None
+    what: What  # it was
+    task: str = ""  # the title of the task, e.g. `encode[code/3]`; empty for a note
+    group: Group | None = None  # of the task
     step: Step | None = None
     request: Request | None = None
-    row: RunRow | None = None
-    text: str = ""
+    row: RunRow | None = None  # of a task that has its artifact
+    text: str = ""  # a note (a kernel is compiled, a damaged artifact was set aside), or the text of an error
 
 
 @dataclass

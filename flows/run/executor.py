@@ -1,13 +1,8 @@
 """Runs the jobs of a DAG as tasks, in this process or elsewhere.
 
-A job is submitted as soon as its dependencies are done, so independent branches (the audit; scores, mixture
-and packing) run in parallel on the given `Tasks`. All scheduling happens in the thread that calls `run`:
-it waits for the next task to end and submits the jobs that become ready. A task never waits for another one
-inside a worker, so a single worker is enough.
-
-After a failure no job is submitted any more; submitted tasks still finish, and their artifacts stay
-published. Then the first failure, in the order of the DAG, is raised. A rerun only has to make what failed
-and what depends on it. A run that is paused ends in the same way, so that no work is lost.
+A job is submitted once its dependencies are done, in the thread that calls `run`; a task never waits for
+another one inside a worker. After a failure, or a pause, nothing is submitted any more; what was submitted
+finishes and stays published, then the first failure in the order of the DAG is raised.
 """
 
 import re
@@ -63,13 +58,7 @@ class Executor:
         self._failed = False
 
     def run(self, jobs: Sequence[Job]) -> Done:
-        """Run all jobs and return their artifacts.
-
-        Raises:
-            Pause: Prefect's, if the run was paused.
-            RunError: a task failed; the message is the task's title and the message of its error.
-            TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
-        """
+        """Run all jobs and return their artifacts."""
         self.state.jobs = waiting = jobs
         with context_value(STATE, self.state):
             while True:

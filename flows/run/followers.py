@@ -3,38 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
-from tokmill.flows.results import RunRow
 from tokmill.flows.run.dag import Step, references
 from tokmill.flows.run.events import Event, RunState
-from tokmill.flows.tracking.attempt import Asked, Attempt, End
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Follower
 from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.store.record import input_entries
-
-
-class Follower(Protocol):
-    """A system that is told of an attempt."""
-
-    def begin(self) -> None:
-        """The attempt begins."""
-
-    def asked(self, task: Asked) -> None:
-        """A task is about to be submitted."""
-
-    def started(self, title: str) -> None:
-        """A task starts."""
-
-    def finished(self, row: RunRow) -> None:
-        """A task has its artifact."""
-
-    def failed(self, title: str, message: str) -> None:
-        """A task has failed."""
-
-    def end(self, end: End, message: str = "") -> None:
-        """The attempt has ended."""
 
 
 def told(follower: Follower, event: Event, state: RunState) -> None:
@@ -64,12 +40,7 @@ def _has_parts(step: Step) -> bool:
 def followed(
     profile: Profile, attempt: Attempt, state: RunState, warn: Callable[[str], None]
 ) -> Iterator[None]:
-    """Have those follow the run of this block whom its profile names.
-
-    Raises:
-        ProfileError: what a follower needs is not installed.
-        BaseException: any that the block raises.
-    """
+    """Have those follow the run of this block whom its profile names."""
     followers = list(_followers(profile, attempt, warn))
     for follower in followers:
         state.listeners.append(partial(told, follower))

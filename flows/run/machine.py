@@ -35,18 +35,12 @@ def num_seconds(duration: str) -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of every task of a run.
+    """The limits of every task of a run."""
 
-    Attributes:
-        retries: further attempts after a fault that may pass (`tasks.core.faults.may_pass`).
-        pause: seconds before the first of them; each further one waits twice as long.
-        timeout: how long a stage may run, e.g. `2h`; None for ever.
-        timeouts: the same for single stages, by the name in their tasks' titles; `timeout` for all others.
-    """
-
-    retries: int = 2
-    pause: float = 5.0
-    timeout: str | None = None
+    retries: int = 2  # further attempts after a fault that may pass (`tasks.core.faults.may_pass`)
+    pause: float = 5.0  # seconds before the first of them; each further one waits twice as long
+    timeout: str | None = None  # how long a stage may run, e.g. `2h`; None for ever
+    # the same for single stages, by the name in their tasks' titles; `timeout` for all others
     timeouts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -62,30 +56,20 @@ class Limits:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine settings of a run.
+    """The machine settings of a run."""
 
-    Attributes:
-        store: URL or folder of the artifacts.
-        workers: number of parallel tasks.
-        memory_bytes: limit of all tasks together, for data that grows with their input.
-        verify: how an artifact is checked before it is reused: its files' sizes, or their digests as well.
-        rehash: whether to digest every source file again, even if its size and time are unchanged.
-        runner: the task runner, by name.
-        address: of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run.
-        limits: how long a task may take, and how often it is tried.
-        refresh: stages whose artifacts are made although the store has them.
-        credentials: the block that has those for object storage; None if they are in the environment.
-    """
-
-    store: str
-    workers: int = 1
-    memory_bytes: int | None = None
+    store: str  # URL or folder of the artifacts
+    workers: int = 1  # number of parallel tasks
+    memory_bytes: int | None = None  # limit of all tasks together, for data that grows with their input
+    # how an artifact is checked before it is reused: its files' sizes, or their digests as well
     verify: Verify = "sizes"
-    rehash: bool = False
-    runner: RunnerName = "threads"
+    rehash: bool = False  # whether to digest every source file again, even if its size and time are unchanged
+    runner: RunnerName = "threads"  # the task runner, by name
+    # of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run
     address: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    refresh: frozenset[str] = frozenset()
+    limits: Limits = field(default_factory=Limits)  # how long a task may take, and how often it is tried
+    refresh: frozenset[str] = frozenset()  # stages whose artifacts are made although the store has them
+    # the block that has those for object storage; None if they are in the environment
     credentials: str | None = None
 
     @classmethod
@@ -100,11 +84,7 @@ class Machine:
         rehash: bool = False,
         refresh: Iterable[str] = (),
     ) -> Self:
-        """Resolve options against the environment and a profile's `[execution]`.
-
-        Raises:
-            UsageError: `memory` or TOKMILL_MEMORY is not a size, or there is no stage of a name in `refresh`.
-        """
+        """Resolve options against the environment and a profile's `[execution]`."""
         return cls(
             store_url(store, profile),
             workers or profile.workers or cores(),
@@ -139,21 +119,13 @@ def cores() -> int:
 
 
 def memory_of(option: str | None, profile: str | None = None) -> int:
-    """Return the memory of all tasks together: the option, `TOKMILL_MEMORY`, the profile's, or a quarter.
-
-    Raises:
-        UsageError: it is not a size.
-    """
+    """Return the memory of all tasks together: the option, `TOKMILL_MEMORY`, the profile's, or a quarter."""
     size = option or os.environ.get("TOKMILL_MEMORY") or profile
     return num_bytes(size) if size else quarter_of_the_ram()
 
 
 def open_store(location: str | Path) -> Store:
-    """Open a store, which need not exist yet.
-
-    Raises:
-        UsageError: a URL of a kind that is not supported, or a file.
-    """
+    """Open a store, which need not exist yet."""
     try:
         return Store.open(location)
     except StoreError as error:
@@ -161,11 +133,7 @@ def open_store(location: str | Path) -> Store:
 
 
 def writable_store(location: str) -> Store:
-    """Open a store for writing; create its folder if it does not exist.
-
-    Raises:
-        UsageError: as `open_store`, or the folder cannot be created or written to.
-    """
+    """Open a store for writing; create its folder if it does not exist."""
     store, problem = open_store(location), ""
     try:
         store.root.mkdir(parents=True, exist_ok=True)
@@ -179,11 +147,7 @@ def writable_store(location: str) -> Store:
 
 
 def num_bytes(size: str) -> int:
-    """Return the bytes of a size such as `4GB` or `512MiB`.
-
-    Raises:
-        UsageError: `size` is not a size.
-    """
+    """Return the bytes of a size such as `4GB` or `512MiB`."""
     from tokmill.flows.profile import SIZE  # noqa: PLC0415 - as above
 
     found = re.fullmatch(SIZE, size)
@@ -197,9 +161,6 @@ def store_url(option: str | None, profile: "Execution | None" = None) -> str:
     """Return the location of the store: the option, `TOKMILL_STORE`, the profile's, or the default.
 
     The credentials that the profile names are in the environment afterwards (`supply_credentials`).
-
-    Raises:
-        UsageError: they cannot be had.
     """
     supply_credentials(profile.credentials if profile else None)
     named = profile.store if profile else None

@@ -1,10 +1,8 @@
 """Plans a run: determines which tasks are cached, which would run, and why.
 
-A plan walks the same DAG as a run. Tasks whose inputs are in the store can be looked up, because their
-fingerprints depend on the digests of the inputs. If an input does not exist yet, its digest is unknown, and
-the tasks that depend on it are pending. They may turn out to be cached, if the input's content is the same as
-before. The reason why a task would run is the difference, field by field, between the fingerprint payload of
-its request and that of the newest artifact of the same kind and name.
+A plan walks the DAG of a run. A task whose inputs do not exist is pending: they may turn out to be the same
+as before. Why a task would run is the difference between its request and that of the newest artifact of the
+same kind and name, field by field.
 """
 
 import logging
@@ -101,10 +99,6 @@ def plan_target(profile: Profile, target: Target, store: Store, *, rehash: bool 
     """Return what a run of `profile` on `store` would do, one row per task in the order of the DAG.
 
     Remarks on the text are logged as warnings.
-
-    Raises:
-        SourceError: a source matches no file, or one file twice.
-        GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
     sources = resolve_sources(profile, store, rehash=rehash)
     rows = plan_dag(target.compose(profile, store, sources), store)

@@ -79,26 +79,16 @@ class Pace:
 
 @dataclass
 class Group:
-    """What is known of a group of tasks.
+    """What is known of a group of tasks; it began and ended at seconds of a monotonic clock, or not yet."""
 
-    Attributes:
-        name: `encode[*]`.
-        num_tasks: its tasks.
-        refused: whether an artifact of its did not pass its gate.
-        at_work: title → what a task reported last; None if it has reported nothing.
-        rows: those that succeeded, as they ended.
-        num_failed: those that failed.
-        pace: of the task that reported last.
-        began, ended: seconds of a monotonic clock; None before its first task begins, or its last one ends.
-    """
-
-    name: str
-    num_tasks: int = 1
-    refused: bool = False
+    name: str  # `encode[*]`
+    num_tasks: int = 1  # its tasks
+    refused: bool = False  # whether an artifact of its did not pass its gate
+    # title → what a task reported last; None if it has reported nothing
     at_work: dict[str, StageProgress | None] = field(default_factory=dict)
-    rows: list[RunRow] = field(default_factory=list)
-    num_failed: int = 0
-    pace: Pace | None = None
+    rows: list[RunRow] = field(default_factory=list)  # those that succeeded, as they ended
+    num_failed: int = 0  # those that failed
+    pace: Pace | None = None  # of the task that reported last
     began: float | None = None
     ended: float | None = None
     _seconds_of_work: float = 0.0

@@ -85,14 +85,7 @@ def _metrics(rows: Sequence[RunRow], refs: Mapping[str, ArtifactRef]) -> dict[st
 def recorded(
     store: Store, run_id: str, begun: Begun, state: RunState, note: Callable[[BaseException], None]
 ) -> Iterator[Callable[[RunResult], None]]:
-    """Record the start and the end of the run that is executed in this block.
-
-    Yields:
-        what is to be called with the result, once there is one.
-
-    Raises:
-        BaseException: any that the block raises.
-    """
+    """Record the start and the end of the run that is executed in this block."""
 
     def completed(result: RunResult) -> None:
         state.refs = result.refs
@@ -110,11 +103,7 @@ def recorded(
 def note_end(
     store: Store, run_id: str, state: RunState, error: BaseException, stopped: State, message: str = ""
 ) -> None:
-    """Record why a run ended: an `Exception` is a failure, any other error has `stopped` it.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Record why a run ended: an `Exception` is a failure, any other error has `stopped` it."""
     message = message or str(error) or type(error).__name__
     if isinstance(error, Exception):
         store.catalog.finish_run(run_id, state="failed", message=message, found=found_in(state))

@@ -20,34 +20,20 @@ from tokmill.tokenizer.formats import file_in
 
 @dataclass(frozen=True)
 class Sources:
-    """The inputs of a run.
+    """The inputs of a run."""
 
-    Attributes:
-        files: the files of all sources, in order of source and name, with their digests.
-        roots: each source's folder (an absolute path), which does not enter fingerprints.
-        tokenizer: the tokenizer that the profile names; None if it trains one.
-        parallel: the parallel texts that the audit reads, in the order of the profile.
-        compare_with: the tokenizer that the audit compares with, if the profile names one.
-        consumed: by role, the artifacts of the earlier mixture that the run continues; empty if it continues
-            none.
-    """
-
-    files: Sequence[External]
-    roots: Mapping[str, str]
-    tokenizer: ArtifactRef | External | None
-    parallel: Sequence[External] = ()
+    files: Sequence[External]  # the files of all sources, in order of source and name, with their digests
+    roots: Mapping[str, str]  # each source's folder (an absolute path), which does not enter fingerprints
+    tokenizer: ArtifactRef | External | None  # the tokenizer that the profile names; None if it trains one
+    parallel: Sequence[External] = ()  # the parallel texts that the audit reads, in the order of the profile
+    # the tokenizer that the audit compares with, if the profile names one
     compare_with: ArtifactRef | External | None = None
+    # by role, the artifacts of the earlier mixture that the run continues; empty if it continues none
     consumed: Mapping[str, ArtifactRef | Sequence[ArtifactRef]] = field(default_factory=dict)
 
 
 def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> Sources:
-    """Find and digest the files of every source, and the tokenizer if the profile names one.
-
-    Raises:
-        SourceError: a source matches no file, or one file twice; a file cannot be read.
-        StoreError: the profile names a tokenizer or packed sequences that are not in the store.
-        ProfileError: the named artifact is not a tokenizer, or not packed.
-    """
+    """Find and digest the files of every source, and the tokenizer if the profile names one."""
     digests = FileDigests(store.root, rehash=rehash)
     files: list[External] = []
     roots: dict[str, str] = {}
@@ -67,11 +53,7 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
 
 
 def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
-    """Check, before anything is made, that each source has the columns of its curriculum.
-
-    Raises:
-        ProfileError: the files of a source lack the column, or no document has a value in it.
-    """
+    """Check, before anything is made, that each source has the columns of its curriculum."""
     curriculum = profile.mix.curriculum
     if curriculum is None:
         return
@@ -120,12 +102,7 @@ def _tokenizer(
 
 
 def tokenizer_at(path: Path, digests: FileDigests) -> External:
-    """Return the input that a tokenizer's file or folder is.
-
-    Raises:
-        FormatError: the folder holds no tokenizer; it is not read to the end.
-        SourceError: a file cannot be read, or its name is not UTF-8.
-    """
+    """Return the input that a tokenizer's file or folder is."""
     if path.is_dir():
         file_in(path)
     digest = digest_folder(path, digests.digest) if path.is_dir() else digests.digest(path)
@@ -133,12 +110,7 @@ def tokenizer_at(path: Path, digests: FileDigests) -> External:
 
 
 def remote_tokenizer(url: str, digests: FileDigests) -> External:
-    """Return the input that a tokenizer's file is, by its URL, or all files directly below one.
-
-    Raises:
-        SourceError: there is no such object, or access is refused.
-        MachineError: the service cannot be reached, or goes on failing.
-    """
+    """Return the input that a tokenizer's file is, by its URL, or all files directly below one."""
     files = files_at(url)
     if len(files) == 1 and files[0].url == url:
         return External(digest=digests.digest(files[0]), value=url)

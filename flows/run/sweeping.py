@@ -74,11 +74,7 @@ def tried(grid: Grid) -> list[str]:
 
 
 def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families: Iterable[str]) -> Grid:
-    """Return a grid of these settings.
-
-    Raises:
-        ProfileError: a setting is out of its bounds, unknown, or named twice.
-    """
+    """Return a grid of these settings."""
     with _contradictions("sweep"):
         return Grid(
             vocab_sizes=list(vocab_sizes),
@@ -88,28 +84,18 @@ def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families:
 
 
 def model_of(**given: Any) -> SweepParams:
-    """Return the model that a sweep's tokenizers are for; see `SweepParams`.
-
-    Raises:
-        ProfileError: a setting is out of its bounds.
-    """
+    """Return the model that a sweep's tokenizers are for; see `SweepParams`."""
     with _contradictions("sweep"):
         return SweepParams(**given)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The tokenizers of a sweep that differ in size alone.
+    """The tokenizers of a sweep that differ in size alone."""
 
-    Attributes:
-        train: their parameters; `vocab_size` is replaced by each size.
-        balance: the balance that they are trained with.
-        temperature: its T, if the grid names temperatures.
-    """
-
-    train: TrainParams
-    balance: BalanceParams
-    temperature: float | None
+    train: TrainParams  # their parameters; `vocab_size` is replaced by each size
+    balance: BalanceParams  # the balance that they are trained with
+    temperature: float | None  # its T, if the grid names temperatures
 
     @property
     def name(self) -> str:
@@ -118,11 +104,7 @@ class Curve:
 
 
 def curves_of(profile: Profile, grid: Grid) -> list[Curve]:
-    """Return the curves of a grid, by family, then temperature.
-
-    Raises:
-        ProfileError: the profile uses an existing tokenizer, or a family or temperature contradicts it.
-    """
+    """Return the curves of a grid, by family, then temperature."""
     train = profile.training()
     if train is None:
         raise ProfileError(
@@ -157,11 +139,7 @@ def _at(balance: BalanceParams, temperature: float | None) -> BalanceParams:
 
 
 def compose_sweep(profile: Profile, grid: Grid, model: SweepParams, sources: Sources, locate: Locate) -> Dag:
-    """Return the DAG of a sweep.
-
-    Raises:
-        ProfileError: see `curves_of`, or a size is not possible for a family.
-    """
+    """Return the DAG of a sweep."""
     return _Sweep(profile, sources, locate).dag(grid, model)
 
 

@@ -27,21 +27,15 @@ _UNSAID = ("experiment", "mlflow", "openlineage")  # none of these changes what 
 
 @dataclass(frozen=True)
 class Target:
-    """What a run makes of a profile: everything, unless it says less, or something else.
+    """What a run makes of a profile: everything, unless it says less, or something else."""
 
-    Attributes:
-        until: kinds of artifacts to make, with what they are made from; all if there are none.
-        mixture: a published mixture that is packed again; empty for the latest of the profile's name.
-        grid: what a sweep tries.
-        model: the model that the sweep's tokenizers are for.
-        word: what is said of it in the run's name.
-    """
-
+    # kinds of artifacts to make, with what they are made from; all if there are none
     until: Collection[str] = ()
+    # a published mixture that is packed again; empty for the latest of the profile's name
     mixture: str | None = None
-    grid: Grid | None = None
-    model: SweepParams = field(default_factory=SweepParams)
-    word: str = ""
+    grid: Grid | None = None  # what a sweep tries
+    model: SweepParams = field(default_factory=SweepParams)  # the model that the sweep's tokenizers are for
+    word: str = ""  # what is said of it in the run's name
 
     def compose(self, profile: Profile, store: Store, sources: Sources) -> Dag:
         """Return the DAG; see `composition.compose`, `compose_packing` and `sweeping.compose_sweep`."""

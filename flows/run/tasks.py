@@ -41,22 +41,15 @@ _never = threading.Event()
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task that is to be executed, here or on another machine.
+    """A task that is to be executed, here or on another machine."""
 
-    Attributes:
-        title: e.g. `encode[english/3]`.
-        request: for the artifact.
-        machine: the run's settings; by its store, a worker of another machine opens the same one.
-        provenance: the run's. Tasks do not ask the server for the deployment themselves, because one client
-            per task costs more CPU time than the rest of its orchestration.
-        needs: the artifacts that it depends on.
-    """
-
-    title: str
-    request: Request
-    machine: Machine
+    title: str  # e.g. `encode[english/3]`
+    request: Request  # for the artifact
+    machine: Machine  # the run's settings; by its store, a worker of another machine opens the same one
+    # the run's. Tasks do not ask the server for the deployment themselves, because one client per task costs
+    # more CPU time than the rest of its orchestration
     provenance: Provenance | None = None
-    needs: Sequence[ArtifactRef] = ()
+    needs: Sequence[ArtifactRef] = ()  # the artifacts that it depends on
 
     @property
     def refresh(self) -> bool:
@@ -72,19 +65,13 @@ class TaskSpec:
 
 
 class Ended(NamedTuple):
-    """What became of a task.
+    """What became of a task."""
 
-    Attributes:
-        outcome: its artifact, or why there is none; None if it was not begun, since one before it failed.
-        how: it got its artifact; None if it has none.
-        began: when, in seconds of a monotonic clock.
-        seconds: that it took.
-    """
-
+    # its artifact, or why there is none; None if it was not begun, since one before it failed
     outcome: ArtifactRef | BaseException | None
-    how: How | None = None
-    began: float = 0.0
-    seconds: float = 0.0
+    how: How | None = None  # it got its artifact; None if it has none
+    began: float = 0.0  # when, in seconds of a monotonic clock
+    seconds: float = 0.0  # that it took
 
 
 class Tasks(Protocol):
@@ -157,12 +144,6 @@ def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None
     """Publish a task's artifact, unless the store has it, in the first attempt that succeeds.
 
     Messages and the stage's remarks are reported.
-
-    Raises:
-        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
-        TimeLimitError: the stage ran for longer than it may.
-        Exception: that of the last attempt, or one that would come again.
-        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
     raise_if_stopped()
     machine, stage, state = spec.machine, spec.request.stage.task, STATE.get()

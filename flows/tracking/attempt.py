@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID, uuid5
 
+from tokmill.flows.results import RunRow
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry
@@ -59,6 +60,28 @@ class Asked:
     """Artifacts that list its inputs: a shard of a corpus is no artifact, the corpus is."""
 
 
+class Follower:
+    """A system that is told of an attempt, from any thread; what it does not care for does nothing."""
+
+    def begin(self) -> None:
+        """The attempt begins."""
+
+    def asked(self, task: Asked) -> None:
+        """A task is about to be submitted."""
+
+    def started(self, title: str) -> None:
+        """A task starts."""
+
+    def finished(self, row: RunRow) -> None:
+        """A task has its artifact."""
+
+    def failed(self, title: str, message: str) -> None:
+        """A task has failed."""
+
+    def end(self, end: End, message: str = "") -> None:
+        """The attempt has ended."""
+
+
 def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return nested values as text by dotted names; what is not set is left out."""
     return {
@@ -69,12 +92,7 @@ def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Outbox:
-    """Messages on their way to one receiver.
-
-    Args:
-        name: of the receiver, for people.
-        warn: called with one sentence if messages were not taken.
-    """
+    """Messages on their way to a receiver; `warn` gets one sentence if some were not taken."""
 
     def __init__(self, name: str, warn: Callable[[str], None]) -> None:
         self._name, self._warn = name, warn
@@ -91,12 +109,7 @@ class Outbox:
         self._waiting.put(send)
 
     def close(self, seconds: float, silence: float = math.inf) -> None:
-        """Wait until all messages are sent, but not longer than that.
-
-        Args:
-            seconds: how long to wait at most.
-            silence: for how many of them to wait for a message to be taken before the others are given up.
-        """
+        """Wait until all messages are sent, at most so long, and for a silent receiver only `silence`."""
         self._waiting.put(None)
         began = self._last_taken = time.monotonic()
         while self._thread.is_alive():

@@ -29,7 +29,7 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport, create_
 from tokmill.flows.credentials import kept
 from tokmill.flows.profile.sections import ENVIRONMENT, OpenLineage
 from tokmill.flows.results import RunRow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, texts_of
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Follower, Outbox, texts_of
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry, Record
@@ -61,8 +61,8 @@ _ORIGINS: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
         "count": ("corpus", "text", "AGGREGATION"),
     },
     "counts": {
-        "pretoken": ("counts_shard", "pretoken", "IDENTITY"),
-        "count": ("counts_shard", "count", "AGGREGATION"),
+        column: ("counts_shard", column, how)
+        for column, how in (("pretoken", "IDENTITY"), ("count", "AGGREGATION"))
     },
     "encoded_shard": {"tokens": ("corpus", "text", "TRANSFORMATION")},
     "packed_shard": {"input_ids": ("encoded_shard", "tokens", "IDENTITY")},
@@ -71,14 +71,8 @@ _ORIGINS: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
 """By kind and column: the kind and column that it is made of (a file for no kind), and how."""
 
 
-class LineageEvents:
-    """Sends the events of one attempt; its methods are called from any thread.
-
-    Args:
-        wanted: where the events go.
-        attempt: of which run.
-        warn: called with one sentence if events were not taken.
-    """
+class LineageEvents(Follower):
+    """Sends the events of one attempt."""
 
     def __init__(self, wanted: OpenLineage, attempt: Attempt, warn: Callable[[str], None]) -> None:
         self._wanted, self._attempt = wanted, attempt
@@ -95,24 +89,26 @@ class LineageEvents:
 
     def asked(self, task: Asked) -> None:
         """Note what a task is to make, for its events."""
-        with self._lock:
-            self._asked[task.title] = task
+        self._asked[task.title] = task
 
-    def started(self, title: str) -> None:
-        """Tell that a task begins to work."""
-        self._start(title, datetime.now(UTC))
+    def started(self, title: str, when: datetime | None = None) -> None:
+        """Tell that a task begins to work, unless that was told."""
+        with self._lock:
+            if title in self._open:
+                return
+            self._open.add(title)
+        self._put(RunState.START, when or datetime.now(UTC), title)
 
     def finished(self, row: RunRow) -> None:
         """Tell that a task has its artifact."""
         now = datetime.now(UTC)
-        self._start(row.task, now - timedelta(seconds=row.seconds))
-        self._finish(row.task, RunState.COMPLETE, now, row=row)
+        self.started(row.task, now - timedelta(seconds=row.seconds))
+        self._put(RunState.COMPLETE, now, row.task, row=row)
 
     def failed(self, title: str, message: str) -> None:
         """Tell that a task has failed."""
-        now = datetime.now(UTC)
-        self._start(title, now)
-        self._finish(title, RunState.FAIL, now, message)
+        self.started(title)
+        self._put(RunState.FAIL, datetime.now(UTC), title, message)
 
     def end(self, end: End, message: str = "") -> None:
         """Tell how the attempt ended, and wait for the events to be sent."""
@@ -120,45 +116,50 @@ class LineageEvents:
         with self._lock:
             unfinished = list(self._open)
         for title in unfinished:
-            self._finish(title, RunState.ABORT, now, message)
+            self._put(RunState.ABORT, now, title, message)
         self._put(_ENDS[end], now, message=message)
         self._outbox.close(_HURRIED_SECONDS if end == "stopped" else _SECONDS, _SILENCE_SECONDS)
-
-    def _start(self, title: str, when: datetime) -> None:
-        with self._lock:
-            if title in self._open:
-                return
-            self._open.add(title)
-        self._put(RunState.START, when, title)
-
-    def _finish(
-        self, title: str, state: RunState, when: datetime, message: str = "", row: RunRow | None = None
-    ) -> None:
-        with self._lock:
-            self._open.discard(title)
-        self._put(state, when, title, message, row)
 
     def _put(
         self, state: RunState, when: datetime, title: str = "", message: str = "", row: RunRow | None = None
     ) -> None:
         """Have an event made and sent: of the attempt, or of a task with a title."""
+        if state != RunState.START:
+            with self._lock:
+                self._open.discard(title)
 
         def send() -> None:
-            facets_of, datasets = self._of_task(title, row) if title else (self._of_run(state), {})
+            of_run, datasets = self._of_task(title, row) if title else (self._of_attempt(state), {})
             if message:
-                error = facets.error_message_run.ErrorMessageRunFacet
-                facets_of["errorMessage"] = error(message, "PYTHON")
-            self._emit(self._event(state, when, title, facets_of, datasets))
+                of_run["errorMessage"] = facets.error_message_run.ErrorMessageRunFacet(message, "PYTHON")
+            event = RunEvent(
+                eventType=state,
+                eventTime=when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                run=self._run(title, of_run),
+                job=self._job(title),
+                producer=PRODUCER,
+                **datasets,
+            )
+            self._client = self._client or _client_for(self._wanted)
+            to = self._wanted.to or ""  # other runs may add lines to the same file
+            with FileLock(f"{to.removeprefix('file:')}.lock") if to.startswith("file:") else nullcontext():
+                self._client.emit(event)
 
         self._outbox.put(send)
 
-    def _emit(self, event: RunEvent) -> None:
-        self._client = self._client or _client_for(self._wanted)
-        to = self._wanted.to or ""  # other runs may add lines to the same file
-        with FileLock(f"{to.removeprefix('file:')}.lock") if to.startswith("file:") else nullcontext():
-            self._client.emit(event)
+    def _run(self, title: str, of_run: dict[str, Any]) -> Run:
+        versions = metadata.version("tokmill"), "tokmill", metadata.version("openlineage-python")
+        engine = facets.processing_engine_run.ProcessingEngineRunFacet(*versions)
+        run_id = uuid5(self._attempt.id, title) if title else self._attempt.id
+        return Run(str(run_id), {"processing_engine": engine, **of_run})
 
-    def _of_run(self, state: RunState) -> dict[str, Any]:
+    def _job(self, title: str) -> Job:
+        stage, shard, _ = title.partition("[")
+        below = f".{stage}{'.shards' if shard else ''}" if title else ""
+        kind = facets.job_type_job.JobTypeJobFacet("BATCH", "TOKMILL", "TASK" if title else "DAG")
+        return Job(self._wanted.namespace, f"{self._attempt.begun.profile}{below}", {"jobType": kind})
+
+    def _of_attempt(self, state: RunState) -> dict[str, Any]:
         begun, number = self._attempt.begun, str(self._attempt.number)
         tags = {"run": self._attempt.run_id, "attempt": number, "name": begun.name}
         found = {"tags": _tags({**tags, "page": begun.url or "", "experiment": begun.experiment})}
@@ -167,42 +168,21 @@ class LineageEvents:
 
     def _of_task(self, title: str, row: RunRow | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the facets and datasets of a task: of its artifact, or else of what it is to make."""
-        attempt, datasets, of = self._attempt, self._datasets, facets.parent_run
+        attempt, datasets, of, task = self._attempt, self._datasets, facets.parent_run, self._asked.get(title)
         job = of.Job(self._wanted.namespace, attempt.begun.profile)
         found: dict[str, Any] = {"parent": of.ParentRunFacet(of.Run(str(attempt.id)), job)}
-        task = self._asked.get(title)
-        lists = () if task is None else task.lists
+        lists, inputs = ((), ()) if task is None else (task.lists, task.inputs)
         if row is not None:
             record = attempt.store.record(row.ref)
             tags = {"how": row.how, "seconds": f"{row.seconds:.3f}", "artifact": record.reference}
             found |= {"executionParameters": _parameters(record.params), "tags": _tags(tags)}
-            output = datasets.output(record, lists)
-            return found, {"inputs": datasets.inputs(record.inputs, lists), "outputs": [output]}
-        if task is None:
+            inputs, output = tuple(record.inputs), datasets.output(record, lists)
+        elif task is not None:
+            found["executionParameters"] = _parameters(task.params)
+            output = OutputDataset(*datasets.place(task.kind, task.name))
+        else:
             return found, {}
-        found["executionParameters"] = _parameters(task.params)
-        output = datasets.promised(task.kind, task.name)
-        return found, {"inputs": datasets.inputs(task.inputs, lists), "outputs": [output]}
-
-    def _event(
-        self, state: RunState, when: datetime, title: str, of_run: dict[str, Any], datasets: dict[str, Any]
-    ) -> RunEvent:
-        attempt, (stage, shard, _) = self._attempt, title.partition("[")
-        versions = metadata.version("tokmill"), "tokmill", metadata.version("openlineage-python")
-        engine = facets.processing_engine_run.ProcessingEngineRunFacet(*versions)
-        run_id = uuid5(attempt.id, title) if title else attempt.id
-        name = (
-            f"{attempt.begun.profile}.{stage}{'.shards' if shard else ''}" if title else attempt.begun.profile
-        )
-        kind = facets.job_type_job.JobTypeJobFacet("BATCH", "TOKMILL", "TASK" if title else "DAG")
-        return RunEvent(
-            eventType=state,
-            eventTime=when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            run=Run(str(run_id), {"processing_engine": engine, **of_run}),
-            job=Job(self._wanted.namespace, name, {"jobType": kind}),
-            producer=PRODUCER,
-            **datasets,
-        )
+        return found, {"inputs": datasets.inputs(inputs, lists), "outputs": [output]}
 
 
 def _client_for(wanted: OpenLineage) -> OpenLineageClient:
@@ -216,9 +196,9 @@ def _client_for(wanted: OpenLineage) -> OpenLineageClient:
     return OpenLineageClient(transport=HttpTransport(config))
 
 
-def _tags(tags: Mapping[str, str]) -> Any:
-    of = facets.tags_run
-    return of.TagsRunFacet([of.TagsRunFacetFields(*tag, "TOKMILL") for tag in tags.items() if tag[1]])
+def _tags(tags: Mapping[str, str], of: Any = facets.tags_run, name: str = "TagsRunFacet") -> Any:
+    field = getattr(of, f"{name}Fields")
+    return getattr(of, name)([field(*tag, "TOKMILL") for tag in tags.items() if tag[1]])
 
 
 def _parameters(values: Mapping[str, Any]) -> Any:
@@ -244,55 +224,42 @@ class Datasets:
         self._store = store
         self._namespace, self._base = named(store.location)
 
-    def promised(self, kind: str, name: str) -> OutputDataset:
-        """Return the output of a task that has not ended; it has no version yet."""
-        return OutputDataset(*self._place(kind, name))
-
     def output(self, record: Record, lists: Sequence[ArtifactRef]) -> OutputDataset:
         """Return an artifact as the output of the task that made it."""
-        statistics = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-        return OutputDataset(
-            *self._place(record.kind, record.name),
-            facets=self._facets(record, lists),
-            outputFacets={"outputStatistics": statistics(**_statistics(record))},
-        )
-
-    def inputs(self, entries: Sequence[InputEntry], lists: Sequence[ArtifactRef]) -> list[InputDataset]:
-        """Return inputs that are artifacts or files."""
-        made = [self._input(entry) for entry in entries if entry.ref or entry.origin]
-        return made + [self._artifact(ref) for ref in lists]
-
-    def _input(self, entry: InputEntry) -> InputDataset:
-        if entry.ref is not None:
-            return self._artifact(entry.ref)
-        return InputDataset(*named(entry.origin or ""), facets={"version": _version(entry.digest)})
-
-    def _artifact(self, ref: ArtifactRef) -> InputDataset:
-        statistics = facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
-        return InputDataset(
-            *self._place(ref.kind, ref.name),
-            facets={"version": _version(ref.content_digest)},
-            inputFacets={"inputStatistics": statistics(**_statistics(self._store.record(ref)))},
-        )
-
-    def _place(self, kind: str, name: str) -> tuple[str, str]:
-        path = f"{self._base.rstrip('/')}/{kind}/{name}"
-        return self._namespace, path if self._namespace == "file" else path.lstrip("/")
-
-    def _facets(self, record: Record, lists: Sequence[ArtifactRef]) -> dict[str, Any]:
         tags = {"kind": record.kind, "label": record.label, "fingerprint": record.fingerprint}
-        tag, of = facets.tags_dataset.TagsDatasetFacetFields, facets.schema_dataset
-        columns = [of.SchemaDatasetFacetFields(*each) for each in self._columns(record)]
+        of, statistics = facets.schema_dataset, facets.output_statistics_output_dataset
         found = {
             "version": _version(record.content_digest),
             "datasetType": facets.dataset_type_dataset.DatasetTypeDatasetFacet("FILE"),
-            "tags": facets.tags_dataset.TagsDatasetFacet([tag(*pair, "TOKMILL") for pair in tags.items()]),
+            "tags": _tags(tags, facets.tags_dataset, "TagsDatasetFacet"),
         }
-        if columns:
-            found["schema"] = of.SchemaDatasetFacet(columns)
+        if columns := self._columns(record):
+            found["schema"] = of.SchemaDatasetFacet([of.SchemaDatasetFacetFields(*each) for each in columns])
         if lineage := dict(self._lineage(record, lists)):
             found["columnLineage"] = facets.column_lineage_dataset.ColumnLineageDatasetFacet(lineage)
+        figures = statistics.OutputStatisticsOutputDatasetFacet(**_statistics(record))
+        place = self.place(record.kind, record.name)
+        return OutputDataset(*place, facets=found, outputFacets={"outputStatistics": figures})
+
+    def inputs(self, entries: Sequence[InputEntry], lists: Sequence[ArtifactRef]) -> list[InputDataset]:
+        """Return inputs that are artifacts or files."""
+        of, found = facets.input_statistics_input_dataset, list[InputDataset]()
+        given: list[InputEntry | ArtifactRef] = [*entries, *lists]
+        for one in given:
+            ref = one.ref if isinstance(one, InputEntry) else one
+            if ref is not None:
+                figures = of.InputStatisticsInputDatasetFacet(**_statistics(self._store.record(ref)))
+                about: Any = {"inputFacets": {"inputStatistics": figures}}
+                about["facets"] = {"version": _version(ref.content_digest)}
+                found.append(InputDataset(*self.place(ref.kind, ref.name), **about))
+            elif isinstance(one, InputEntry) and one.origin:
+                found.append(InputDataset(*named(one.origin), facets={"version": _version(one.digest)}))
         return found
+
+    def place(self, kind: str, name: str) -> tuple[str, str]:
+        """Return the namespace and the name of an artifact, which is no version yet."""
+        path = f"{self._base.rstrip('/')}/{kind}/{name}"
+        return self._namespace, path if self._namespace == "file" else path.lstrip("/")
 
     def _columns(self, record: Record) -> list[tuple[str, str, str]]:
         """Return name, type and file of each column; files that differ only by numbers count as one."""
@@ -313,7 +280,7 @@ class Datasets:
             inputs: list[InputEntry | ArtifactRef] = [*record.inputs, *lists]
             names = [entry.name for entry in inputs if entry.kind == kind and entry.name]
             files = [entry.origin for entry in record.inputs if not kind and not entry.kind and entry.origin]
-            places = dict.fromkeys([*(self._place(kind, name) for name in names), *map(named, files)])
+            places = dict.fromkeys([*(self.place(kind, name) for name in names), *map(named, files)])
             if places:
                 fields = [of.InputField(*place, field, transformations=how) for place in places]
                 yield column, of.Fields(fields)

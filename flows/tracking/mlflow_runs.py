@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 
 from tokmill.flows.profile.sections import MLflow
 from tokmill.flows.results import RunRow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, texts_of
+from tokmill.flows.tracking.attempt import Attempt, End, Follower, Outbox, texts_of
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.holdout.stage import TRAINING, VALIDATION
 
@@ -33,14 +33,8 @@ _REFUSED: Final = re.compile(r"[^\w.\- ]")
 _SECONDS, _HURRIED_SECONDS = 120.0, 1.5
 
 
-class MLflowRun:
-    """Logs one attempt; its methods are called from any thread.
-
-    Args:
-        wanted: where the run is logged.
-        attempt: of which run.
-        warn: called with one sentence if something was not taken.
-    """
+class MLflowRun(Follower):
+    """Logs one attempt."""
 
     def __init__(self, wanted: MLflow, attempt: Attempt, warn: Callable[[str], None]) -> None:
         self._wanted = wanted
@@ -54,15 +48,6 @@ class MLflowRun:
     def begin(self) -> None:
         """Create the run, with its parameters and tags."""
         self._outbox.put(self._create)
-
-    def asked(self, task: Asked) -> None:
-        """Nothing is logged before there is something."""
-
-    def started(self, title: str) -> None:
-        """See `asked`."""
-
-    def failed(self, title: str, message: str) -> None:
-        """The run's end has the message."""
 
     def finished(self, row: RunRow) -> None:
         """Log the figures of an artifact, unless it is a shard's."""

@@ -64,12 +64,7 @@ class Checked:
 
 
 def check_store(store: Store, *, deep: bool = True) -> Checked:
-    """Check every artifact, label, alias and run, and the catalog; nothing is changed.
-
-    Args:
-        store: the store.
-        deep: read every byte and compare digests; otherwise compare the files' sizes only.
-    """
+    """Check every artifact, label, alias and run, and the catalog, by digests if `deep`; change nothing."""
     began = time.monotonic()
     problems = store.verify(full=deep)
     amount = "SELECT count(*) AS number, coalesce(sum(num_bytes), 0)::BIGINT AS bytes FROM artifacts"
@@ -97,16 +92,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(store: Store, by: By = "kind", policy: Policy | None = None) -> Usage:
-    """Measure a store from its records; other files are looked at.
-
-    Args:
-        store: the store.
-        by: what to add up by.
-        policy: of the collection that would free something.
-
-    Raises:
-        StoreError: a record, run or alias cannot be read.
-    """
+    """Measure a store from its records; other files are looked at. `policy` says what a collection frees."""
     garbage = store.find_garbage(policy or Policy())
     inventory, free = garbage.plan.inventory, {item.fingerprint for item in garbage.items}
     groups = _groups(inventory, by)

@@ -178,20 +178,9 @@ def collect_garbage(
     apply: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> Collected:
-    """Remove what nothing keeps (`tasks.store.retention`), or only say what that is.
+    """Remove what nothing keeps (`tasks.store.retention`) if `apply`, or only say what that is.
 
-    Runs may begin and go on meanwhile; what they need stays.
-
-    Args:
-        store: the store.
-        older_than_days: artifacts and runs that are younger are kept; at least 0.
-        keep: how many versions of each name, and completed runs of each profile, are kept; at least 0.
-        apply: whether to remove it.
-        report: called with a line for each artifact that is removed.
-
-    Raises:
-        StoreError: a setting is out of its bounds; another collector is at work on this store; or a record,
-            run or alias cannot be read, so that it is not known what is needed.
+    Runs may begin and go on meanwhile; what they need stays. `report` is called for each that goes.
     """
     policy = Policy(older_than_days, keep)
     garbage = store.collect(policy, report) if apply else store.find_garbage(policy)

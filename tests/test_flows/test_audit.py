@@ -2,8 +2,8 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from tests.test_flows.corpora import InProcess, write_project
@@ -26,64 +26,64 @@ def run(project: Path) -> InProcess:
     return InProcess.at(project / "store")
 
 
-def summary_of(run: InProcess, name: str = "tiny"):
+def audited(run: InProcess, name: str) -> tuple[Path, dict[str, Any], Any]:
+    """The newest audit of a name: its folder, metrics and summary."""
     record = run.store.newest("audit", name)
     assert record is not None
-    return read_summary(run.store.path(record.ref))
+    folder = run.store.path(record.ref)
+    return folder, dict(record.metrics), read_summary(folder)
 
 
 def test_a_gate_stops_before_anything_is_encoded(run: InProcess, project: Path) -> None:
     fails = ("name=early", "audit.min_bytes_per_token=99", "audit.on_failure='fail'", "train.vocab_size=301")
     with pytest.raises(GateError, match=r"bytes_per_token=.* is below 99"):
         run.run(project / "tiny.toml", *fails)
-    assert run.store.newest("audit", "early") is not None
     assert run.store.newest("encoded", "early") is None
-    (row, *_) = summary_of(run, "early").limits
+    (row, *_) = audited(run, "early")[2].limits
     assert (row["limit"], row["threshold"], row["passed"]) == ("min_bytes_per_token", 99, False)
 
 
 def test_a_gate_that_lacks_text_stops_the_run_and_says_which(run: InProcess, project: Path) -> None:
-    lacks = (
-        "name=lacks",
-        "holdout.num_documents={few=1}",
-        "holdout.share=0.0000001",
-        "audit.max_fertility=99",
-    )
-    with pytest.raises(
-        GateError, match=r"'many': max_fertility: none of its documents .* raise holdout.share"
-    ):
-        run.run(project / "tiny.toml", *lacks, "audit.on_failure='fail'")
+    few = ("holdout.num_documents={few=1}", "holdout.share=0.0000001", "audit.max_fertility=99")
+    with pytest.raises(GateError, match=r"'many': max_fertility: none of its doc.* raise holdout.share"):
+        run.run(project / "tiny.toml", "name=lacks", *few, "audit.on_failure='fail'")
     assert run.store.newest("encoded", "lacks") is None
-    run.run(project / "tiny.toml", *lacks)
-    record = run.store.newest("audit", "lacks")
-    assert record is not None
-    assert str(record.metrics["warnings"]).startswith("gate not measured: 'many': max_fertility")
+    run.run(project / "tiny.toml", "name=lacks", *few)
+    warnings = audited(run, "lacks")[1]["warnings"]
+    assert str(warnings).startswith("gate not measured: 'many': max_fertility")
 
 
-def test_held_out_text_is_what_is_read(run: InProcess, project: Path) -> None:
-    run.run(project / "tiny.toml", "name=held", "holdout.share=0.3")
-    summary = summary_of(run, "held")
-    assert summary.text == "held_out"
+def test_held_out_text_is_what_is_read_and_probes_of_the_profile_come_first(run: InProcess, project) -> None:
+    own = "{name='ours', text='AB-1234', max_tokens=1}"
+    run.run(project / "tiny.toml", "name=held", "holdout.share=0.3", f"audit.probes=[{own}]")
+    _, _, summary = audited(run, "held")
+    assert (summary.text, summary.vocabulary.unused_in) == ("held_out", "training")
     record = run.store.newest("corpus", "held.validation")
     assert record is not None
     assert summary.overall["num_documents"] == record.metrics["num_documents"]
-    assert summary.vocabulary.unused_in == "training"
+    first = [summary.probes[0][name] for name in ("group", "probe", "expectation")]
+    assert first == ["own", "ours", "at most 1 tokens"]
+    with pytest.raises(ProfileError, match="two probes are named 'ours'"):
+        run.run(project / "tiny.toml", f"audit.probes=[{own}, {own}]")
 
 
-def test_limits_by_language_and_against_another_tokenizer(
-    run: InProcess, project: Path, tmp_path: Path
-) -> None:
+def parallel(folder: Path, **texts: str) -> str:
+    """Write parallel text; return the setting that names it."""
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8")
+    return f"audit.parallel={{{', '.join(f'{name} = {str(folder / name)!r}' for name in texts)}}}"
+
+
+def test_limits_by_language_and_against_another_tokenizer(run: InProcess, project: Path, tmp_path) -> None:
     run.run(project / "tiny.toml", "name=one")
-    (tmp_path / "a.txt").write_text("one line\nanother\n")
-    (tmp_path / "b.txt").write_text("eine lange Zeile\nnoch eine\n")
-    files = f"audit.parallel={{aa = '{tmp_path}/a.txt', bb = '{tmp_path}/b.txt'}}"
-    compared = 'audit.compare_with={use = "tokenizer/one@v1"}'
-    run.run(
-        project / "tiny.toml",
-        *("name=two", "train.vocab_size=290", files, compared),
-        *("audit.max_premium.bb=1.0", "audit.max_regression=0.0"),
-    )
-    summary = summary_of(run, "two")
+    compared, limit = 'audit.compare_with={use = "tokenizer/one@v1"}', "audit.max_regression=0.0"
+    run.run(project / "tiny.toml", "name=one", compared, limit)
+    _, _, itself = audited(run, "one")
+    assert (itself.gate, set(itself.regressions.values())) == ("passed", {0.0})
+    files = parallel(tmp_path, aa="one line\nanother\n", bb="eine lange Zeile\nnoch eine\n")
+    more = ("name=two", "train.vocab_size=290", files, compared, "audit.max_premium.bb=1.0", limit)
+    run.run(project / "tiny.toml", *more)
+    _, _, summary = audited(run, "two")
     failed = {(row["limit"], row["subject"]) for row in summary.limits if row["passed"] is False}
     assert ("max_premium", "bb") in failed
     assert {limit for limit, _ in failed} == {"max_premium", "max_regression"}
@@ -91,22 +91,17 @@ def test_limits_by_language_and_against_another_tokenizer(
     assert summary.entropy[0]["normalized_length"] > 1
 
 
-def test_a_tokenizer_compared_with_itself_is_no_regression(run: InProcess, project: Path) -> None:
-    run.run(project / "tiny.toml", "name=same")
-    itself = ('audit.compare_with={use="tokenizer/same@v1"}', "audit.max_regression=0")
-    run.run(project / "tiny.toml", "name=same", *itself)
-    summary = summary_of(run, "same")
-    assert (summary.gate, set(summary.regressions.values())) == ("passed", {0.0})
-
-
-def test_probes_of_the_profile_come_first(run: InProcess, project: Path) -> None:
-    own = "{name='ours', text='AB-1234', max_tokens=1}"
-    run.run(project / "tiny.toml", "name=probed", f"audit.probes=[{own}]")
-    summary = summary_of(run, "probed")
-    assert summary.probes[0]["group"] == "own"
-    assert (summary.probes[0]["probe"], summary.probes[0]["expectation"]) == ("ours", "at most 1 tokens")
-    with pytest.raises(ProfileError, match="two probes are named 'ours'"):
-        run.run(project / "tiny.toml", f"audit.probes=[{own}, {own}]")
+def test_parallel_text_that_measures_nothing_is_a_gap(run: InProcess, project: Path, tmp_path: Path) -> None:
+    for name, texts, says in (
+        ("alone", {"eng": "one\ntwo\n"}, "There is one language alone"),
+        ("blank", {"eng": "\n\n", "deu": "\n \n"}, "eng has no tokens, so there are no premiums"),
+    ):
+        run.run(project / "tiny.toml", parallel(tmp_path, **texts), f"name={name}")
+        folder, metrics, _ = audited(run, name)
+        text = (folder / "summary.md").read_text("utf-8")
+        assert says in text
+        assert not re.search(r"\b(nan|inf|None)\b|\| \* \|", text)
+        assert ("max_premium" in metrics) == (name == "alone")
 
 
 @pytest.mark.parametrize(
@@ -116,57 +111,23 @@ def test_probes_of_the_profile_come_first(run: InProcess, project: Path) -> None
         ("audit.max_regression=0.1", "audit.max_regression needs a tokenizer"),
         ("audit.reference=eng", "audit.reference needs parallel text"),
         ("audit.parallel={'*' = 'a.txt'}", "'\\*' names no language"),
-        ("audit.parallel={' ' = 'a.txt'}", "' ' names no language"),
         ("audit.min_bytes_per_token.nowhere=2", "there is no source 'nowhere'; there are"),
         ("audit.parallel={cc='none.txt'}", "audit.parallel.cc='.*none.txt' is no file"),
+        ("audit.parallel={aa='two.txt', bb='one.txt'}", "bb has 1 lines and aa 2"),
+        ("audit.parallel={aa='two.txt', bb='blank.txt'}", "line 1 of bb is blank, that of aa is not"),
+        ("audit.parallel={aa='latin.txt', bb='one.txt'}", r"latin\.txt is not UTF-8 at byte 3"),
     ],
 )
-def test_limits_for_what_does_not_exist(run: InProcess, project: Path, override: str, says: str) -> None:
+def test_limits_and_parallel_text_that_cannot_be(
+    run: InProcess, project: Path, monkeypatch, override: str, says: str
+) -> None:
+    for name, data in {
+        "two": b"one\ntwo\n",
+        "one": b"eins\n",
+        "blank": b"\nzwei\n",
+        "latin": b"caf\xe9\n",
+    }.items():
+        (project / f"{name}.txt").write_bytes(data)
+    monkeypatch.chdir(project)
     with pytest.raises((AuditError, ProfileError), match=says):
         run.run(project / "tiny.toml", override)
-
-
-@pytest.mark.parametrize(
-    ("aa", "bb", "says"),
-    [
-        (b"one\ntwo\n", b"eins\n", "bb has 1 lines and aa 2"),
-        (b"one\ntwo\n", b"", "bb has 0 lines and aa 2"),
-        (b"one\ntwo\n", b"\nzwei\n", "line 1 of bb is blank, that of aa is not"),
-        (b"caf\xe9\n", b"cafe\n", r"a\.txt is not UTF-8 at byte 3"),
-    ],
-)
-def test_parallel_files_that_do_not_match(
-    run: InProcess, project: Path, tmp_path: Path, aa: bytes, bb: bytes, says: str
-) -> None:
-    (tmp_path / "a.txt").write_bytes(aa)
-    (tmp_path / "b.txt").write_bytes(bb)
-    with pytest.raises(AuditError, match=says):
-        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
-
-
-@pytest.mark.parametrize(
-    ("texts", "says", "metric"),
-    [
-        ({"eng": "one\ntwo\n"}, "There is one language alone", 1.0),
-        ({"eng": "\n\n", "deu": "\n \n"}, "eng has no tokens, so there are no premiums", None),
-        ({"eng": "one\n", "<b>'; DROP TABLE artifacts; --": "eins\n"}, "| <b>'; DROP TABLE artifacts; --", 1),
-    ],
-)
-def test_parallel_text_that_measures_nothing_is_a_gap(
-    run: InProcess, project: Path, tmp_path: Path, texts: dict[str, str], says: str, metric: float | None
-) -> None:
-    files = {language: tmp_path / f"{number}.txt" for number, language in enumerate(texts)}
-    for language, text in texts.items():
-        files[language].write_text(text, "utf-8")
-    given = ", ".join(f'"{language}" = "{file}"' for language, file in files.items())
-    name = f"gaps{len(says)}"
-    run.run(project / "tiny.toml", f"audit.parallel={{{given}}}", f"name={name}")
-    record = run.store.newest("audit", name)
-    assert record is not None
-    text = (run.store.path(record.ref) / "summary.md").read_text("utf-8")
-    assert says in text
-    assert "| * |" not in text
-    assert not re.search(r"\b(nan|inf|None)\b", text)
-    assert ("max_premium" in record.metrics) == (metric is not None)
-    (table,) = run.store.path(record.ref).rglob("vocab_parity.parquet")
-    assert len(pq.read_table(table)) == len(texts) + 1

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,6 @@ def why(tokmill: Tokmill, first: str, second: str) -> list[str]:
     return done.out.split("\nwhy ")[1].split("\n\n")[0].splitlines()[1:]
 
 
-WEIGHTS = "{web = 1, news = 2, notes = 2}"
 CUT = "sources.web.format=delimited"
 SPLIT = "sources.web.files=['web/a.txt', 'web/b.one', 'web/b.two']"
 MORE = ("sources.more.files=['web/b.txt']", "sources.more.format=lines")
@@ -94,6 +94,9 @@ CASES = {
         ["made by ingest, not by holdout (corpus/causes)", "train.vocab_size 300 → 310 (tokenizer/causes)"]),
     "another family is no other version of the stage": (
         (), ("train.family=wordpiece", "train.vocab_size=400"), ["train.family byte_bpe → wordpiece .*"]),
+    "settings of one name in two stages are two causes": (
+        (), tuple(f"{stage}.weights={{web = 1, news = 2, notes = 2}}" for stage in ("balance", "mix")),
+        ["balance.method .*", "balance.weights.news .*", "mix.method .*", "mix.weights.news .*"]),
 }  # fmt: skip
 
 
@@ -103,20 +106,14 @@ def test_a_change_of_settings_is_named_where_it_enters(tokmill: Tokmill, case: s
     lines = (tokmill.folder / "web" / "b.txt").read_text().splitlines(keepends=True)
     (tokmill.folder / "web" / "b.one").write_text("".join(lines[:7]))
     (tokmill.folder / "web" / "b.two").write_text("".join(lines[8:]))
-    found = why(tokmill, run(tokmill, before), run(tokmill, settings))
+    until = "mixture" if "in two stages" in case else "tokenizer"
+    found = why(tokmill, run(tokmill, before, until), run(tokmill, settings, until))
     for line in expected:
         pattern = re.escape(f"  {line}").replace(r"\.\*", ".*")
         assert sum(bool(re.fullmatch(pattern, each)) for each in found) == 1, found
     assert not any("of version" in line for line in found)
     if case.startswith(("one setting", "a source", "another delimiter")):
         assert len(found) == len(expected) + 1
-
-
-def test_settings_of_one_name_in_two_stages_are_two_causes(tokmill: Tokmill) -> None:
-    weights = (f"balance.weights={WEIGHTS}", f"mix.weights={WEIGHTS}")
-    lines = why(tokmill, run(tokmill, (), "mixture"), run(tokmill, weights, "mixture"))
-    for name in ("balance.method", "balance.weights.news", "mix.method", "mix.weights.news"):
-        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
 
 
 def rewritten(path: Path, change: Callable[[str], str]) -> Callable[[], None]:
@@ -208,16 +205,6 @@ def test_wrong_usage_says_what_is_right(tokmill: Tokmill, arguments: tuple[str, 
 
 
 @pytest.mark.slow
-def test_an_adopted_tokenizer_is_named_with_its_file(tokmill: Tokmill) -> None:
-    first = run(tokmill, (), None)
-    found = next(tokmill.store.glob("tokenizer/*/exports/huggingface/tokenizer.json"))
-    lines = why(tokmill, first, run(tokmill, (f"tokenizer.use={found}",), "encoded"))
-    assert lines[0] == "  made by adopt, not by train (tokenizer/causes)"
-    assert f"    file {found}" in lines
-    assert not any("only the first was made with" in line for line in lines)
-
-
-@pytest.mark.slow
 def test_a_run_that_found_all_cached_is_judged_by_its_own_files(tokmill: Tokmill) -> None:
     """The corpora of both runs have the text in other lines, and all that follows is that of a third one."""
 
@@ -244,7 +231,7 @@ def test_a_run_that_failed_or_made_a_part_says_what_it_lacks(tokmill: Tokmill) -
         assert lines[1].endswith("pack, card") or "is without" in lines[1]
 
 
-def made_with(store: Store, text: str, version: int = 1, *, refresh: bool = False) -> ArtifactRef:
+def made_with(store: Store, text: str, version: int = 1, **how: Any) -> ArtifactRef:
     """Make an artifact whose content its recipe does not determine."""
 
     def write(params: Params, *, out: Path) -> Outcome:
@@ -252,7 +239,7 @@ def made_with(store: Store, text: str, version: int = 1, *, refresh: bool = Fals
         return Outcome({"num_chars": len(text)})
 
     stage = Stage(verb="say", task="say", kind="said", version=version, params=Params, run=write)
-    return store.realize(Request(stage, "n", Params(), {}), refresh=refresh).ref
+    return store.realize(Request(stage, "n", Params(), {}), **how).ref
 
 
 def test_another_version_of_a_stage_is_named_and_what_nothing_explains_blames_the_environment(
@@ -264,7 +251,10 @@ def test_another_version_of_a_stage_is_named_and_what_nothing_explains_blames_th
     assert (cause.sort, cause.field, cause.a, cause.b) == ("stage", "say.version", 1, 2)
     idle = explain(store, first, made_with(store, "a", 3))
     assert (idle.same_content, [cause.field for cause in idle.without_effect]) == (True, ["say.version"])
-    (cause,) = explain(store, first, made_with(store, "b", refresh=True)).causes
+    said = list[str]()
+    (cause,) = explain(store, first, made_with(store, "b", refresh=True, report=said.append)).causes
+    assert "was made again with other content" in said[0]
+    assert [path.read_text() for path in tmp_path.glob("damaged/said/*/text.txt")] == ["a"]  # set aside
     assert (cause.sort, cause.field, "not deterministic" in cause.text) == ("unknown", "content", True)
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import write_project
 from tests.test_flows.jobs import Nothing, fail, interrupt, job, mapped, run_one, run_states, stage, write
 from tokmill.flows.errors import ProfileError, RunError, UsageError
-from tokmill.flows.profile import Execution, Profile, load_profile
+from tokmill.flows.profile import Execution, load_profile
 from tokmill.flows.profile.sections import StageName
 from tokmill.flows.results import RunRow
 from tokmill.flows.run.composer import Composer
@@ -71,13 +71,19 @@ def test_independent_branches_run_at_the_same_time(executor: Executor) -> None:
     assert len(done) == 5
 
 
-def test_one_worker_is_enough_for_many_branches(tmp_path: Path) -> None:
-    root = job("root")
+def test_one_worker_is_enough_for_many_branches_in_the_calling_thread(tmp_path: Path) -> None:
+    seen: list[threading.Thread] = []
+
+    def run(params: Params, *, out: Path) -> Outcome:
+        seen.append(threading.current_thread())
+        return Outcome(metrics={})
+
+    root = job("root", run)
     some, none = mapped(write, 3, root), mapped(write, 0, root)
     one = Executor(Store.open(tmp_path), LocalTasks(1), RunState())
     done = one.run([root, some, none, job("last", mapped=some, empty=none)])
     assert [row.task for row in one.state.rows] == ["root", *(f"each[all/{n}]" for n in range(3)), "last"]
-    assert done[none] == []
+    assert (done[none], seen) == ([], [threading.current_thread()])
 
 
 def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(executor: Executor) -> None:
@@ -99,26 +105,13 @@ def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(exe
     assert {name: group.num_tasks for name, group in state.groups.items()} == {"outlasting": 1, "failed": 1}
     assert state.not_begun == ["never", "later"]
 
-
-def test_an_artifact_that_is_refused_stays_and_stops_the_run(executor: Executor, tmp_path: Path) -> None:
     def refuse(ref: ArtifactRef) -> None:
         raise GateError(f"{ref.kind} is refused")
 
     gated = Job(stage("gated", write), "gated", "test", Nothing(), {}, check=refuse)
     with pytest.raises(GateError, match="gated is refused"):
-        executor.run([gated, job("never", gated=gated)])
-    assert [row["kind"] for row in Store.open(tmp_path / "store").list()] == ["gated"]
-
-
-def test_with_one_worker_a_stage_runs_in_the_calling_thread(tmp_path: Path) -> None:
-    seen: list[threading.Thread] = []
-
-    def run(params: Params, *, out: Path) -> Outcome:
-        seen.append(threading.current_thread())
-        return Outcome(metrics={})
-
-    run_one(run, tmp_path)
-    assert seen == [threading.current_thread()]
+        Executor(executor.store, executor.tasks, RunState()).run([gated, job("never", gated=gated)])
+    assert {row["kind"] for row in executor.store.list()} == {"outlasting", "gated"}  # it stays
 
 
 FAILED, CANCELLED = ("failed", "one: this stage always fails"), ("cancelled", "KeyboardInterrupt")
@@ -141,6 +134,7 @@ def test_an_interrupted_run_has_its_threads_stop_and_work_goes_on_afterwards(tmp
 
     def run(params: Params, *, out: Path) -> Outcome:
         try:
+            time.sleep(0.1)  # by then the pool has noted this thread, which it is still starting
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             while True:
                 raise_if_stopped()
@@ -155,79 +149,58 @@ def test_an_interrupted_run_has_its_threads_stop_and_work_goes_on_afterwards(tmp
     raise_if_stopped()
 
 
-def failing(times: int, error: Callable[[], BaseException]) -> tuple[Any, list[int]]:
-    """A stage that fails some times, and the list of its attempts."""
+def device_fault() -> OSError:
+    """What a real device says: the memory of a process cannot be read at its beginning."""
+    with (
+        pytest.raises(OSError, match="Input/output") as caught,
+        Path("/proc/self/mem").open("rb", buffering=0) as memory,
+    ):
+        memory.read(1)
+    return caught.value
+
+
+def published(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def stopping() -> OSError:
+    request_stop()
+    return device_fault()
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "settings", "raised", "num_attempts"),
+    [
+        (device_fault, 2, (), None, 3),
+        (device_fault, 10, ("execution.retries=3",), RunError, 4),
+        (stopping, 1, ("execution.retry_pause=3600",), StopRequested, 1),  # which ends the wait
+        (lambda: published(StoreError("not published"), ConnectionResetError()), 1, (), None, 2),
+        *((lambda error=error: error, 1, (), RunError, 1) for error in (
+            ValueError("a wrong parameter"), MemoryError(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            FileNotFoundError(errno.ENOENT, "gone"), StoreError("damaged"),
+            published(GateError("failed"), TimeoutError()))),
+    ],
+)  # fmt: skip
+def test_a_fault_that_passes_is_tried_again_and_one_that_does_not_ends_the_run(
+    tmp_path: Path, error: Any, failures: int, settings: tuple[str, ...], raised: Any, num_attempts: int
+) -> None:
     attempts: list[int] = []
 
     def run(params: Params, *, out: Path) -> Outcome:
         attempts.append(len(attempts))
         assert not list(out.iterdir())  # of an earlier attempt nothing is left
         (out / "half").write_text("half")
-        if len(attempts) <= times:
+        if len(attempts) <= failures:
             raise error()
         return Outcome(metrics={})
 
-    return run, attempts
-
-
-def of_a_device() -> OSError:
-    """What a real device says: the memory of a process cannot be read at its beginning."""
-    try:
-        with Path("/proc/self/mem").open("rb", buffering=0) as memory:
-            memory.read(1)
-    except OSError as error:
-        return error
-    raise AssertionError
-
-
-def test_a_fault_that_passes_is_tried_again_and_told_and_one_that_does_not_ends_the_run(tmp_path) -> None:
-    run, attempts = failing(2, of_a_device)
-    told = run_one(run, tmp_path / "first")
-    assert attempts == [0, 1, 2]
-    assert run_states(tmp_path / "first") == [("completed", "")]
-    assert ["Input/output error" in note for note in told.notes] == [True, True]
-    run, attempts = failing(10, of_a_device)
-    with pytest.raises(RunError, match="Input/output error"):
-        run_one(run, tmp_path / "second", "execution.retries=3")
-    assert len(attempts) == 4
-
-
-def caused(error: Exception, cause: Exception) -> Exception:
-    error.__cause__ = cause
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "passes"),
-    [
-        (ValueError("a wrong parameter"), False),
-        (MemoryError(), False),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), False),
-        (FileNotFoundError(errno.ENOENT, "gone"), False),
-        (StoreError("damaged"), False),
-        (caused(GateError("failed"), TimeoutError()), False),
-        (caused(StoreError("not published"), ConnectionResetError()), True),
-    ],
-)
-def test_what_would_come_again_is_not_tried_again(error: Exception, passes: bool, tmp_path: Path) -> None:
-    def raised() -> Exception:
-        return error
-
-    run, attempts = failing(1, raised)
-    with nullcontext() if passes else pytest.raises(RunError):
-        run_one(run, tmp_path)
-    assert attempts == ([0, 1] if passes else [0])
-
-
-def test_a_stop_ends_the_wait_for_the_next_attempt(tmp_path: Path) -> None:
-    def error() -> OSError:
-        request_stop()
-        return of_a_device()
-
-    run, attempts = failing(1, error)
-    with pytest.raises(StopRequested):
-        run_one(run, tmp_path, "execution.retry_pause=3600")
-    assert attempts == [0]
+    with pytest.raises(raised) if raised else nullcontext():
+        told = run_one(run, tmp_path, *settings)
+        assert len(told.notes) == failures
+        assert error is not device_fault or all("Input/output error" in note for note in told.notes)
+        assert run_states(tmp_path) == [("completed", "")]
+    assert len(attempts) == num_attempts
 
 
 def test_a_stage_that_takes_too_long_is_stopped(tokmill: Tokmill) -> None:
@@ -304,8 +277,8 @@ shard_bytes = 65536
 """
 
 
-def write_shards(folder: Path, num_shards: int) -> Profile:
-    """Write a source of that many shards, each of one document, and one of three; return the profile."""
+def counting(folder: Path, num_shards: int, store: Store) -> Dag:
+    """Write a source of that many shards of one document, and one of three; return the jobs that count."""
     for source, number in (("large", num_shards), ("small", 3)):
         (folder / source).mkdir(parents=True)
         with (folder / source / "text.txt").open("w", encoding="utf-8") as file:
@@ -313,20 +286,16 @@ def write_shards(folder: Path, num_shards: int) -> Profile:
                 words = f"word{index % 97} number{index} {source} "
                 file.write(words * (SHARD_BYTES * 3 // 4 // len(words) + 1) + "\n")
     (folder / "many.toml").write_text(PROFILE, encoding="utf-8")
-    return load_profile(folder / "many.toml")
-
-
-def counting(profile: Profile, store: Store) -> Dag:
-    """The jobs that ingest and count."""
+    profile = load_profile(folder / "many.toml")
     composer = Composer(profile, resolve_sources(profile, store), store.path)
     corpus = composer.one(INGEST, profile.ingest_params(), {"files": composer.sources.files})
     counts = composer.counted(corpus, CountParams())
     return Dag(composer.jobs, {"corpus": corpus, "counts": counts})
 
 
-def counted(folder: Path, store: Store) -> dict[str, RunRow]:
+def counted(dag: Dag, store: Store) -> dict[str, RunRow]:
     """Count, and compare with one task for all; return how each task got its artifact."""
-    dag, state = counting(load_profile(folder / "many.toml"), store), RunState()
+    state = RunState()
     with LocalTasks(2) as tasks:
         done = dag.artifacts(Executor(store, tasks, state).run(dag.jobs))
     rows, counts = {row.task: row for row in state.rows}, done["counts"]
@@ -337,19 +306,14 @@ def counted(folder: Path, store: Store) -> dict[str, RunRow]:
     return rows
 
 
-def to_run(folder: Path, store: Store) -> list[str]:
-    rows = plan_dag(counting(load_profile(folder / "many.toml"), store), store)
-    return [row.task for row in rows if row.action != "cached"]
-
-
 def test_only_a_source_of_many_shards_is_merged_and_a_shard_more_leaves_full_merges_alone(tmp_path) -> None:
     store, made = Store.open(tmp_path / "store"), []
     for number in range(3):
-        write_shards(tmp_path / f"{number}", FAN_IN + number)
-        assert to_run(tmp_path / f"{number}", store) == ["ingest", "count[…]", "count"]
-        rows = counted(tmp_path / f"{number}", store)
-        made.append([task for task, row in rows.items() if row.how == "made"])
-        assert to_run(tmp_path / f"{number}", store) == []
+        dag = counting(tmp_path / f"{number}", FAN_IN + number, store)
+        planned = [row.task for row in plan_dag(dag, store) if row.action != "cached"]
+        assert planned == ["ingest", "count[…]", "count"]
+        made.append([task for task, row in counted(dag, store).items() if row.how == "made"])
+        assert {row.action for row in plan_dag(dag, store)} == {"cached"}
     assert not [task for task in made[0] if task.startswith("merge")]
     assert made[1:] == [
         ["ingest", "count[large/32]", "merge_counts[large/0-31]", "count"],
@@ -359,6 +323,7 @@ def test_only_a_source_of_many_shards_is_merged_and_a_shard_more_leaves_full_mer
 
 def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(merging, "FAN_IN", 3)  # as with 1,025 shards
-    write_shards(tmp_path, 10)
-    merges = [task for task in counted(tmp_path, Store.open(tmp_path / "store")) if task.startswith("merge")]
+    store = Store.open(tmp_path / "store")
+    rows = counted(counting(tmp_path / "texts", 10, store), store)
+    merges = [task for task in rows if task.startswith("merge")]
     assert merges == [f"merge_counts[large/{span}]" for span in ("0-2", "3-5", "6-8", "0-8")]

