@@ -10,9 +10,9 @@ Importing this package is cheap: modules are loaded when their names are first u
 kernel is first called.
 """
 
-from typing import TYPE_CHECKING
-
-from tokmill.tokenizer.core.lazy import lazy_names
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.core.buffers import EncodedBatch
@@ -71,6 +71,17 @@ __all__ = [
     "train_from_counts",
     "train_sweep_from_counts",
 ]
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's `__getattr__`, which imports a name's module when the name is first used."""
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return find
 
 
 __getattr__ = lazy_names(__name__, _HOMES)

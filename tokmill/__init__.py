@@ -13,7 +13,7 @@ command line, deployments). In the repository they are folders at the top, linke
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.tokenizer.core.lazy import lazy_names
+from tokmill.tokenizer import lazy_names
 
 if TYPE_CHECKING:
     from tokmill.flows.library.api import FinishedRun, plan, run, sweep

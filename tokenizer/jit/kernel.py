@@ -201,17 +201,27 @@ def _for_python(inlined: Kernel[..., Any]) -> Any:
     return numba.njit(_with_dispatchers(inlined.py_func), **_OPTIONS)
 
 
-def _compiled(compiling: Kernel[..., Any]) -> Any:
+def _njit(function: Callable[..., Any], inline: bool) -> Any:
+    """Return numba's object for a function."""
     import numba
 
+    from tokmill.tokenizer.jit.compiler import InlineCompiler, KernelCompiler
+
+    if not inline:
+        return numba.njit(function, pipeline_class=KernelCompiler, **_OPTIONS)
+    options = _OPTIONS | {"forceinline": True, "no_cpython_wrapper": True}
+    return numba.njit(function, pipeline_class=InlineCompiler, **options)
+
+
+def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
-        return numba.njit(function, forceinline=True, no_cpython_wrapper=True, **_OPTIONS)
+        return _njit(function, inline=True)
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
     functions = _compiled_in(compiling)
     folder = cache_folder(digest_of_sources(functions))
-    dispatcher = numba.njit(function, **_OPTIONS)
+    dispatcher = _njit(function, inline=False)
     keep_code(dispatcher, folder, digest_of_constants(functions))
     _read_lightly(dispatcher)
     with announcing(compiling.name, dispatcher, folder), alone(folder, compiling.name):
@@ -220,7 +230,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
         except _CACHE_FAILURES as error:
             logger.warning("%s: %s: compiled without the cache in %s", compiling.name, error, folder)
             forget(folder, compiling.py_func.__name__)
-            dispatcher = numba.njit(function, **_OPTIONS)
+            dispatcher = _njit(function, inline=False)
             dispatcher.compile(signature)
     dispatcher.disable_compile()
     cached = bool(dispatcher.stats.cache_hits)
