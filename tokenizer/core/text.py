@@ -68,6 +68,8 @@ def has_surrogates(text: str) -> bool:
 def readable(token: bytes) -> str:
     r"""Return a token as one line: bytes that are not UTF-8 as `\x..`, the invisible escaped, `\` doubled."""
     text = token.decode("utf-8", "surrogateescape")
+    if text.isascii() and text.isprintable() and "\\" not in text:
+        return text
     return "".join(_shown(char) for char in text)
 
 

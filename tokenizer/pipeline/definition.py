@@ -196,6 +196,10 @@ class Definition:
 
     def kinds(self) -> list[str]:
         """Return the kind of every id: `added`, or what the model says."""
+        return [*self._kinds]
+
+    @cached_property
+    def _kinds(self) -> list[str]:
         kinds = self.model.kinds()
         for token in self.added_ids.values():
             kinds[token] = "added" if kinds[token] != "unknown" else "unknown"
