@@ -61,10 +61,11 @@ def entropies(
 
 def _evenness(counts: NDArray[np.uint64]) -> dict[str, float | None]:
     bits = shannon_bits(counts)
-    few = bits is None or len(counts) < 2
     return {
         "shannon_bits": None if bits is None else round(bits, 6),
-        "shannon_efficiency": None if few else ratio(bits, math.log2(len(counts))),
+        "shannon_efficiency": None
+        if bits is None or len(counts) < 2
+        else ratio(bits, math.log2(len(counts))),
         "renyi_efficiency": renyi_efficiency(counts),
     }
 
