@@ -1,4 +1,5 @@
-"""Whole runs of one profile on much text, measured: what `runners.py` and `orchestration.py` have in common.
+"""Whole runs of one profile on much text, measured: what `runners.py`, `orchestration.py` and `end_to_end.py`
+have in common.
 
 The text is copies of given documents, each turned around at another place and with words of its own, so that
 no two are equal. A run has an empty store. Its CPU time is that of all its processes: what the system counts
@@ -16,7 +17,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -71,14 +72,28 @@ def write_profile(folder: Path, shard_bytes: int | None = None) -> None:
     (folder / "large.toml").write_text(PROFILE.format(ingest=ingest), encoding="utf-8")
 
 
-def write_text(files: Sequence[Path], folder: Path, num_bytes: int) -> int:
-    """Write about that many bytes of text as JSONL; return how many they are."""
-    texts = [text for file in files for text in _texts(file)]
+def write_text(
+    files: Sequence[Path],
+    folder: Path,
+    num_bytes: int,
+    file_bytes: int = _FILE_BYTES,
+    without: str | None = None,
+) -> int:
+    """Write about that many bytes of text as JSONL; return how many they are.
+
+    Args:
+        files: the documents.
+        folder: which is made.
+        num_bytes: of all files.
+        file_bytes: after so many the next file begins.
+        without: documents that hold this are left out.
+    """
+    texts = [text for file in files for text in _texts(file) if without is None or without not in text]
     folder.mkdir()
     written, generator, files_written, out = 0, random.Random(0), 0, None
     while written < num_bytes:
         for text in generator.sample(texts, len(texts)):
-            if out is None or out.tell() > _FILE_BYTES:
+            if out is None or out.tell() > file_bytes:
                 if out is not None:
                     out.close()
                 out = (folder / f"{files_written:05}.jsonl").open("w", encoding="utf-8")
@@ -110,7 +125,13 @@ def _turned(text: str, generator: random.Random) -> str:
 
 
 def run(
-    folder: Path, environment: Mapping[str, str], runner: str, workers: int, *options: str
+    folder: Path,
+    environment: Mapping[str, str],
+    runner: str,
+    workers: int,
+    *options: str,
+    profile: str = "large.toml",
+    look: Callable[[Path], None] = lambda store: None,
 ) -> tuple[Spent, Mapping[str, str]]:
     """Run the profile in an empty store; return what it took, and the artifacts' digests.
 
@@ -120,24 +141,33 @@ def run(
         runner: `no-prefect`, or as in `execution.runner`.
         workers: tasks at a time.
         options: further ones of `tokmill run`.
+        profile: the file, in the folder.
+        look: gets the store before it is removed.
     """
-    mark, store = str(uuid4()), folder / "store"
+    store = folder / "store"
     how = ["--no-prefect"] if runner == "no-prefect" else ["--set", f"execution.runner={runner}"]
-    arguments = ["run", "large.toml", *how, "--workers", str(workers), "--json", *options]
-    command = [sys.executable, "-m", "tokmill", *arguments]
-    own = {**environment, _MARK: mark, "TOKMILL_STORE": str(store)}
+    arguments = ["run", profile, *how, "--workers", str(workers), "--json", *options]
     before, began = _cpu_of(environment[_MARK]), time.monotonic()
-    with (folder / "said").open("wb") as said:
-        started = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.DEVNULL, stderr=said)
-        status, counted, seen = _watched(started, mark)
-        wall = time.monotonic() - began
-    if status:
-        raise SystemExit(f"{runner} with {workers} workers failed:\n{(folder / 'said').read_text()}")
+    own = {**environment, "TOKMILL_STORE": str(store)}
+    wall, cpu = timed([sys.executable, "-m", "tokmill", *arguments], folder, own)
     server = _quiet(environment[_MARK]) - before
-    spent = Spent(wall, max(counted, seen), server, time.monotonic() - began)
+    spent = Spent(wall, cpu, server, time.monotonic() - began)
     made = digests(store)
+    look(store)
     shutil.rmtree(store)
     return spent, made
+
+
+def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[float, float]:
+    """Run a command in a folder; return its wall time and the CPU time of all its processes."""
+    mark, began = str(uuid4()), time.monotonic()
+    with (folder / "said").open("wb") as said:
+        own = {**environment, _MARK: mark}
+        started = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.DEVNULL, stderr=said)
+        status, counted, seen = _watched(started, mark)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed:\n{(folder / 'said').read_text()}")
+    return time.monotonic() - began, max(counted, seen)
 
 
 def _watched(started: "subprocess.Popen[bytes]", mark: str) -> tuple[int, float, float]:

@@ -6,7 +6,7 @@ JSON-able and holds only what ids depend on, so equal tokenizers have equal ones
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -70,14 +70,16 @@ _TEMPLATED = "first text", "second text"
 
 def make(tok: Tokenizer) -> dict[str, Any]:
     """Make the attestation of a tokenizer: the ids of every probe."""
+    probes = [*_probes(tok)]
+    found = _encode(tok, [(text, as_text) for _, text, as_text in probes])
     return {
         "version": VERSION,
         "vocab_size": tok.vocab_size,
         "unicode": _unicode_versions(tok),
         "policy": _policy(tok),
         "probes": [
-            {"name": name, "text": text, "special_as_text": as_text, "ids": _encode(tok, text, as_text)}
-            for name, text, as_text in _probes(tok)
+            {"name": name, "text": text, "special_as_text": as_text, "ids": ids}
+            for (name, text, as_text), ids in zip(probes, found, strict=True)
         ],
     } | _templated(tok)
 
@@ -128,12 +130,13 @@ def check(tok: Tokenizer, attestation: Mapping[str, Any]) -> None:
             f"{_templated(tok).get('template')}, but {attestation.get('template')} was attested; its "
             "template has changed"
         )
-    for probe in attestation["probes"]:
-        _check_probe(tok, probe, attestation.get("unicode"))
+    probes = attestation["probes"]
+    found = _encode(tok, [(probe["text"], probe["special_as_text"]) for probe in probes])
+    for probe, ids in zip(probes, found, strict=True):
+        _check_probe(tok, probe, ids, attestation.get("unicode"))
 
 
-def _check_probe(tok: Tokenizer, probe: Mapping[str, Any], unicode: object) -> None:
-    ids = _encode(tok, probe["text"], probe["special_as_text"])
+def _check_probe(tok: Tokenizer, probe: Mapping[str, Any], ids: list[int], unicode: object) -> None:
     if ids != probe["ids"]:
         place = next((i for i, (a, b) in enumerate(zip(ids, probe["ids"], strict=False)) if a != b), -1)
         place = place if place >= 0 else min(len(ids), len(probe["ids"]))
@@ -151,8 +154,12 @@ def _check_probe(tok: Tokenizer, probe: Mapping[str, Any], unicode: object) -> N
         )
 
 
-def _encode(tok: Tokenizer, text: str, as_text: bool) -> list[int]:
-    return tok.encode(text, as_text=True) if as_text else tok.encode(text, allowed_special="all")
+def _encode(tok: Tokenizer, probes: Sequence[tuple[str, bool]]) -> list[list[int]]:
+    """Encode texts, with special tokens in them as text or not."""
+    as_text = tok.encode_batch([text for text, is_text in probes if is_text], as_text=True)
+    others = tok.encode_batch([text for text, is_text in probes if not is_text], allowed_special="all")
+    found = {True: iter(as_text.to_lists()), False: iter(others.to_lists())}
+    return [next(found[is_text]) for _, is_text in probes]
 
 
 def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:

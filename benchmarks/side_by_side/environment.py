@@ -99,6 +99,20 @@ def _make(folder: Path) -> None:
     (folder / "ready.json").write_text(json.dumps({"not_installed": failures}))
 
 
+def environment_of(requirement: str) -> tuple[Path, str | None]:
+    """Return the Python of an environment for one peer alone, made if need be, and why there is none."""
+    folder = environment_folder().parent / re.sub(r"[^a-z0-9.]+", "-", requirement.lower())
+    with _locked(folder):
+        failure = None
+        if not (folder / "ready.json").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            venv.EnvBuilder(with_pip=True).create(folder)
+            failure = _install(folder, requirement.split())
+            if failure is None:
+                (folder / "ready.json").write_text("{}")
+    return folder / "bin" / "python", failure
+
+
 def _install(folder: Path, what: list[str]) -> str | None:
     """Install something; returns what pip said last if it could not."""
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--only-binary=:all:"]

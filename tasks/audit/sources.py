@@ -55,7 +55,8 @@ _I, _F, _S = pa.int64(), pa.float64(), pa.string()
 SOURCES = pa.schema(
     [
         *(("text", _S), ("source", _S), ("num_documents", _I), ("num_bytes", _I), ("num_chars", _I)),
-        *(("num_words", _I), ("num_tokens", _I), ("bytes_per_token", _F), ("chars_per_token", _F)),
+        *(("num_words", _I), ("num_tokens", _I), ("bytes_per_token", _F)),
+        *(("bytes_per_token_error", _F), ("chars_per_token", _F)),
         *(("fertility", _F), ("num_whole_words", _I), ("whole_share", _F), ("num_continued_words", _I)),
         *(("num_unknown", _I), ("unknown_share", _F), ("num_fallback", _I), ("fallback_share", _F)),
         *(("tokens_50", _I), ("tokens_90", _I), ("tokens_99", _I), ("num_used", _I), ("unused_share", _F)),
@@ -97,6 +98,7 @@ class _Vocabulary:
         return {
             **{name: value for name, value in amounts._asdict().items() if name in SOURCES.names},
             "bytes_per_token": ratio(amounts.num_bytes, tokens),
+            "bytes_per_token_error": amounts.bytes_per_token_error,
             "chars_per_token": ratio(amounts.num_chars, tokens),
             "fertility": ratio(tokens, amounts.num_words),
             "whole_share": ratio(amounts.num_whole_words, amounts.num_words),

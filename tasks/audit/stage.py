@@ -280,4 +280,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=12, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=13, params=AuditParams, run=run)

@@ -181,6 +181,7 @@ def to_markdown(summary: AuditSummary) -> str:
         "",
         "A word is what Unicode's rules bound, with no dictionary; in scripts without spaces it is a "
         "character.",
+        "Behind ± is half the interval of 95 %, by how the documents differ.",
         "Bits per byte: what a trigram model of the tokens needs for the text, trained on one half of the "
         "documents",
         "and scored on the other; a dash where text is lost, which would cost nothing.",
@@ -205,7 +206,8 @@ def _cells(row: Mapping[str, Any], entropy: Mapping[str, Any]) -> list[str]:
         "all" if row["source"] == ALL else row["source"],
         f"{row['num_documents']:,}",
         f"{row['num_tokens']:,}",
-        *(_number(row[name], 3) for name in ("bytes_per_token", "chars_per_token", "fertility")),
+        _number(row["bytes_per_token"], 3) + _error(row["bytes_per_token_error"]),
+        *(_number(row[name], 3) for name in ("chars_per_token", "fertility")),
         percent(row["whole_share"], 1),
         "–" if row["tokens_90"] is None else f"{row['tokens_90']:,}",
         _number(entropy.get("renyi_efficiency"), 4),
@@ -215,6 +217,10 @@ def _cells(row: Mapping[str, Any], entropy: Mapping[str, Any]) -> list[str]:
 
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f" ± {value:.3f}"
 
 
 def _vocabulary_lines(found: Vocabulary) -> list[str]:

@@ -77,7 +77,7 @@ def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[
 
 
 AUDIT_SHARD = Stage(
-    verb="audit_shard", task="audit", kind="audit_shard", version=2, params=AuditShardParams, run=run
+    verb="audit_shard", task="audit", kind="audit_shard", version=3, params=AuditShardParams, run=run
 )
 
 

@@ -14,7 +14,7 @@ from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
 from tokmill.tasks.audit.measurement import measure, measure_texts
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.parity import check_parallel, parity, read_parallel
-from tokmill.tasks.audit.sources import source_tables
+from tokmill.tasks.audit.sources import ALL, source_tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.formats.text.documents import DocumentBatch
 from tokmill.tokenizer import Tokenizer
@@ -36,6 +36,8 @@ def test_a_row_of_vocab_sources_by_hand() -> None:
     measured = measure_texts(TOK, *pack(DOCUMENTS))
     (row,) = rows(source_tables(TOK, "corpus", {"one": measured})["vocab_sources"])
     assert (row["bytes_per_token"], row["chars_per_token"]) == (round(16 / 12, 6), round(15 / 12, 6))
+    # 7, 0, 4 and 5 bytes are 4, 0, 3 and 5 tokens, where 16/12 a token would be 5/3 less, 0, 0 and 5/3 more
+    assert row["bytes_per_token_error"] == round(1.96 * math.sqrt(50 / 9 * 4 / 3) / 12, 6)
     assert (row["fertility"], row["whole_share"], row["num_continued_words"]) == (2.0, round(4 / 6, 6), 2)
     assert (row["num_fallback"], row["num_unknown"], row["unknown_share"]) == (2, None, None)
     assert (row["num_used"], row["unused_share"]) == (12, round(247 / 259, 6))
@@ -128,6 +130,16 @@ def test_entropy_by_hand() -> None:
     chances = [(3.5, 3 + 259 / 2, 2), (2.5, 2 + 259 / 2, 3)]
     bits = sum(-times * math.log2(count / total) for count, total, times in chances)
     assert row["unigram_bits_per_byte"] == round(bits / 10, 6)
+
+
+def test_bits_of_all_sources_are_the_sum_of_theirs() -> None:
+    texts = {"one": ["ab", "abab", "abab"], "two": ["c", "cc", "don't"], "short": ["a"]}
+    every = {name: measure_texts(TOK, *pack(documents)) for name, documents in texts.items()}
+    one, two, short, both = rows(entropies(TOK, "corpus", every))
+    for name in ("unigram_bits_per_byte", "trigram_bits_per_byte"):
+        assert short[name] is None
+        assert both[name] == pytest.approx((one[name] * 10 + two[name] * 8) / 18, abs=2e-6)
+    assert (both["source"], both["num_tokens"]) == (ALL, 5 + 8 + 1)
 
 
 def test_a_text_that_is_lost_in_part_has_no_bits_per_byte() -> None:

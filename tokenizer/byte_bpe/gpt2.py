@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
-from tokmill.tokenizer.core.text import to_bytes, to_text
+from tokmill.tokenizer.core.text import to_byte_pairs, to_byte_strings, to_bytes, to_texts
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats.models import read_pairs, special_ids, vocab_by_text, write_pairs
 from tokmill.tokenizer.formats.sidecar import Usage
@@ -23,14 +23,15 @@ from tokmill.tokenizer.pipeline.definition import Definition
 def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the two files and the sidecar into a folder."""
     model = model_of(definition)
-    vocab = vocab_by_text(definition, "gpt2", to_text)
-    pairs = [(to_text(left), to_text(right)) for left, right in model.pairs]
+    texts = to_texts(definition.tokens)
+    vocab = vocab_by_text(definition, "gpt2", texts)
+    pairs = [(texts[left], texts[right]) for left, right, _ in model.merges.tolist()]
     return write_pairs(definition, folder, vocab, pairs, ignore_merges=model.ignore_merges)
 
 
 def read(path: Path, usage: Usage) -> Definition:
     """Read the two files."""
-    vocab, pairs, usage, where = read_pairs(path, usage, check=to_bytes)
+    vocab, pairs, usage, where = read_pairs(path, usage, check=to_byte_strings)
     with refuse_malformed(where):
         return _definition(vocab, pairs, usage, where)
 
@@ -38,10 +39,11 @@ def read(path: Path, usage: Usage) -> Definition:
 def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usage, where: str) -> Definition:
     specials = special_ids(vocab, pairs, usage.special_tokens, _may_be_special)
     ordinary = {text: i for text, i in vocab.items() if text not in specials}
-    tokens = {i: to_bytes(text, where) for i, text in texts_by_id(ordinary, {}).items()}
+    texts = texts_by_id(ordinary, {})
+    tokens = dict(zip(texts, to_byte_strings([*texts.values()], where), strict=True))
     return define(
         tokens,
-        [(to_bytes(left), to_bytes(right)) for left, right in pairs],
+        to_byte_pairs(pairs),
         specials,
         ignore_merges=bool(usage.ignore_merges),
         num_reserved=usage.num_reserved or 0,

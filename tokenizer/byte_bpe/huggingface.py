@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
-from tokmill.tokenizer.core.text import to_bytes, to_text
+from tokmill.tokenizer.core.text import to_byte_pairs, to_byte_strings, to_bytes, to_texts
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved, texts_by_id
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
@@ -42,12 +42,13 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     """Return the pre-tokenizer, the decoder and the model."""
     model, chain = model_of(definition), definition.pre_tokenizer.chain
     check_chain(chain)
+    texts = to_texts(definition.tokens)
     return {
         "pre_tokenizer": in_sequence(write_chain(chain, exact=exact)),
         "decoder": byte_level(use_regex=True),
         "model": bpe_model(
-            _without_holes(vocab_by_text(definition, "huggingface", to_text), definition.vocab_size),
-            [[to_text(left), to_text(right)] for left, right in model.pairs],
+            _without_holes(vocab_by_text(definition, "huggingface", texts), definition.vocab_size),
+            [[texts[left], texts[right]] for left, right, _ in model.merges.tolist()],
             ignore_merges=model.ignore_merges,
         ),
     }
@@ -71,9 +72,9 @@ def read(file: JsonFile) -> tuple[BytePairModel, PreTokenizer]:
     known = {"unk_token": (None,), "byte_fallback": (False,), "ignore_merges": (False, True)}
     file.check_bpe("byte-level BPE here", **known)
     texts = texts_by_id(file.model["vocab"], file.specials)
-    tokens = {i: to_bytes(text, file.where) for i, text in texts.items() if text != _UNUSED.format(i)}
-    merges = [(to_bytes(left, file.where), to_bytes(right, file.where)) for left, right in file.merges()]
-    whole = bool(file.model.get("ignore_merges"))
+    texts = {i: text for i, text in texts.items() if text != _UNUSED.format(i)}
+    tokens = dict(zip(texts, to_byte_strings([*texts.values()], file.where), strict=True))
+    merges, whole = to_byte_pairs(file.merges(), file.where), bool(file.model.get("ignore_merges"))
     return BytePairModel.build(file.build(tokens), merges, ignore_merges=whole), _read_pre_tokenizer(file)
 
 
@@ -167,7 +168,7 @@ def read_section(section: Section) -> Reading:
     names = {section.tokens[i]: i for i in sorted(specials)}
     model = BytePairModel.build(
         Vocabulary.build(tokens, names, count_reserved(names)),
-        [(to_bytes(left, section.where), to_bytes(right, section.where)) for left, right in pairs],
+        to_byte_pairs(pairs, section.where),
         ignore_merges=pre in _WHOLE,
     )
     definition = Definition.compose(model, split_pattern=PRE_TOKENIZERS[pre])

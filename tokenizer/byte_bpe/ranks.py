@@ -35,7 +35,8 @@ SIDECAR_SUFFIX = ".sidecar.json"
 def _write_tiktoken(definition: Definition, folder: Path) -> list[Path]:
     """Write the file and its sidecar into a folder."""
     check_ranks(definition, "tiktoken")
-    lines = [base64.b64encode(token) + f" {i}\n".encode() for i, token in definition.vocabulary.ordinary()]
+    ordinary = definition.vocabulary.ordinary()
+    lines = [b"%b %d\n" % (binascii.b2a_base64(token, newline=False), i) for i, token in ordinary]
     file = write_file(folder / TIKTOKEN, b"".join(lines))
     beside = folder / (TIKTOKEN + SIDECAR_SUFFIX)
     return [file, sidecar.write(definition, beside, ignore_merges=model_of(definition).ignore_merges)]

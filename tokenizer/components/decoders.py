@@ -180,7 +180,7 @@ class IdDecoder:
         flat = buffers.as_ids(ids)
         self._check(flat)
         offsets = self._added.offsets
-        out = np.empty(int((offsets[flat + 1] - offsets[flat]).sum()), np.uint8)
+        out = np.empty(int(np.diff(offsets)[flat].sum()), np.uint8)
         gather_tokens(flat, self._added.data, offsets, out)
         return self._framed(out.tobytes(), int(flat[0]), int(flat[-1])) if flat.shape[0] else b""
 
@@ -202,11 +202,10 @@ class IdDecoder:
         return begun[: len(begun) - self._how.dropped(self._vocabulary.tokens[last])]
 
     def _check(self, ids: NDArray[np.int64]) -> None:
-        offsets = self._vocabulary.offsets
-        size = offsets.shape[0] - 1
+        lengths = np.diff(self._vocabulary.offsets)
+        size = lengths.shape[0]
         inside = (ids >= 0) & (ids < size)
-        asked = np.where(inside, ids, 0)
-        known = inside & (offsets[asked] < offsets[asked + 1])
+        known = inside & (lengths[ids if inside.all() else np.where(inside, ids, 0)] > 0)
         if not known.all():
             place = int(np.argmin(known))
             raise VocabularyError(

@@ -6,8 +6,10 @@ Face's trainers. Only `\n` and `\r\n` end a line, unlike for `str.splitlines`; a
 Source: openai/gpt-2 `encoder.py`, `bytes_to_unicode`.
 """
 
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +48,39 @@ def to_bytes(text: str, where: str = "token") -> bytes:
         ) from None
 
 
+_CODES = np.array([ord(CHARACTERS[byte]) for byte in range(256)], "<u2")
+_BYTES = np.full(_CODES.max() + 2, -1, np.int16)
+_BYTES[_CODES] = np.arange(256)
+
+
+def to_texts(tokens: Sequence[bytes]) -> list[str]:
+    """Write byte strings in the alphabet, all at once."""
+    return _cut(_CODES[np.frombuffer(b"".join(tokens), np.uint8)].tobytes().decode("utf-16-le"), tokens)
+
+
+def to_byte_strings(texts: Sequence[str], where: str | Callable[[int], str] = "token") -> list[bytes]:
+    """Read byte strings that are written so, all at once; `where` is the place of all, or of each."""
+    codes = np.frombuffer("".join(texts).encode("utf-16-le", "surrogatepass"), "<u2")
+    found = _BYTES[np.minimum(codes, len(_BYTES) - 1)]
+    if (found < 0).any():
+        return [to_bytes(text, where if isinstance(where, str) else where(i)) for i, text in enumerate(texts)]
+    return _cut(found.astype(np.uint8).tobytes(), texts)
+
+
+def to_byte_pairs(pairs: Iterable[Sequence[str]], where: str = "token") -> list[tuple[bytes, bytes]]:
+    """Read merges likewise."""
+    parts = to_byte_strings([part for pair in pairs for part in pair], where)
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+_Whole = TypeVar("_Whole", str, bytes)
+
+
+def _cut(whole: _Whole, parts: Sequence[str] | Sequence[bytes]) -> list[_Whole]:
+    """Cut what was joined into parts of these lengths."""
+    return [whole[start:end] for start, end in pairwise(accumulate(map(len, parts), initial=0))]
+
+
 BOM = b"\xef\xbb\xbf"
 
 
@@ -68,6 +103,8 @@ def has_surrogates(text: str) -> bool:
 def readable(token: bytes) -> str:
     r"""Return a token as one line: bytes that are not UTF-8 as `\x..`, the invisible escaped, `\` doubled."""
     text = token.decode("utf-8", "surrogateescape")
+    if text.isascii() and text.isprintable() and "\\" not in text:
+        return text
     return "".join(_shown(char) for char in text)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Self
 
 import numpy as np
@@ -25,7 +26,10 @@ MAX_IDS = (1 << 21) - 1
 
 def texts_by_id(vocab: Mapping[str, int], special_tokens: Mapping[str, int]) -> dict[int, str]:
     """Turn the vocabulary of a file, ids by text, around; its special tokens are left out."""
-    texts: dict[int, str] = {}
+    texts = {token: text for text, token in vocab.items()}
+    if len(texts) == len(vocab) and not special_tokens:
+        return texts
+    texts = {}
     for text, token in vocab.items():
         if text in special_tokens and special_tokens[text] == token:
             continue
@@ -95,7 +99,7 @@ class Vocabulary:
         standing_in = frozenset(byte_ids)
         apart = standing_in.union(special_tokens.values())
         _check_distinct({token: text for token, text in every.items() if token not in apart})
-        data, offsets = pack_bytes([every.get(token, b"") for token in range(max(every, default=-1) + 1)])
+        data, offsets = pack_bytes([*map(every.get, range(max(every, default=-1) + 1), repeat(b""))])
         specials = dict(sorted(special_tokens.items(), key=lambda item: item[1]))
         return cls(data.copy(), offsets, specials, num_reserved, standing_in)
 
@@ -167,6 +171,9 @@ def _is_id(token: object) -> bool:
 
 
 def _check_ids(tokens: Mapping[int, bytes]) -> None:
+    plain = {*map(type, tokens)} == {int} and min(tokens) >= 0 and max(tokens) < MAX_IDS
+    if plain and all(tokens.values()):
+        return
     for token, text in tokens.items():
         if not _is_id(token) or not text:
             raise VocabularyError(

@@ -93,11 +93,14 @@ def write_merges(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
 
 def read_merges(
     path: Path,
-    check: Callable[[str, str], object] | None = None,
+    check: Callable[[Sequence[str], Callable[[int], str]], object] | None = None,
     errors: Literal["strict", "replace"] = "replace",
 ) -> list[tuple[str, str]]:
-    """Read merges; a first line that begins with `#version` is left out."""
-    pairs = []
+    """Read merges; a first line that begins with `#version` is left out.
+
+    `check` gets what each line joins, and what the place of the line with an index is.
+    """
+    pairs, lines = [], []
     for number, line in enumerate(split_lines(read_file(path), errors), 1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
@@ -106,9 +109,10 @@ def read_merges(
             raise FormatError(
                 f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"
             )
-        if check is not None:
-            check(left + right, f"{path}: line {number}")
         pairs.append((left, right))
+        lines.append(number)
+    if check is not None:
+        check([left + right for left, right in pairs], lambda index: f"{path}: line {lines[index]}")
     return pairs
 
 
@@ -210,7 +214,7 @@ def head_of(path: Path) -> bytes:
 
 def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -> None:
     """Reject a JSON object that is not a tokenizer, or not one that we read."""
-    is_vocabulary = bool(content) and all(isinstance(token, int) for token in content.values())
+    is_vocabulary = bool(content) and {*map(type, content.values())} <= {int, bool}
     for keys, what in _BY_KEYS:
         if keys <= content.keys() and not is_vocabulary:  # whose tokens may be any words
             raise FormatError(f"{path}: is {what}")

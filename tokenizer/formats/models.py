@@ -100,8 +100,8 @@ class JsonFile:
 
     def merges(self) -> list[tuple[str, str]]:
         """Return the merges: pairs, or in older files two pieces with a space between them."""
-        rows = self.model["merges"]
-        return [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in rows]
+        rows = (merge.split(" ") if isinstance(merge, str) else merge for merge in self.model["merges"])
+        return [(left, right) for left, right in rows]
 
     def vocabulary(
         self, read: Callable[[str], bytes] = str.encode, byte_ids: Mapping[int, bytes] = MappingProxyType({})
@@ -127,18 +127,20 @@ def text_of(token: bytes, format_name: str = "huggingface") -> str:
         raise cannot_express(format_name, f"the token {token!r:.200}, which is not UTF-8") from None
 
 
-def vocab_by_text(definition: Definition, format_name: str, spell: Callable[[bytes], str]) -> dict[str, int]:
-    """Return ids by token as text; special tokens as they are."""
-    special = {token: name for name, token in definition.named_tokens.items()}
-    vocab: dict[str, int] = {}
-    for i, token in enumerate(definition.tokens):
-        if token:
-            text = special.get(i) or spell(token)
-            if vocab.setdefault(text, i) != i:
-                raise FormatError(
-                    f"format={format_name!r} cannot express the special token {text!r}, because the token "
-                    f"{definition.tokens[vocab[text]]!r} is written the same; rename the special token"
-                )
+def vocab_by_text(definition: Definition, format_name: str, texts: Sequence[str]) -> dict[str, int]:
+    """Return ids by token as text, given those of all ids; special tokens as they are."""
+    named = [*texts]
+    for name, token in definition.named_tokens.items():
+        named[token] = name
+    pairs = [(text, i) for i, (text, token) in enumerate(zip(named, definition.tokens, strict=True)) if token]
+    vocab = dict(pairs)
+    if len(vocab) < len(pairs):
+        firsts = dict(reversed(pairs))
+        text = next(text for text, i in pairs if firsts[text] != i)
+        raise FormatError(
+            f"format={format_name!r} cannot express the special token {text!r}, because the token "
+            f"{definition.tokens[firsts[text]]!r} is written the same; rename the special token"
+        )
     return vocab
 
 

@@ -22,7 +22,7 @@ from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.specials import Side, Wanted, check_sides
 from tokmill.tokenizer.components.steps import Marks, StepNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
-from tokmill.tokenizer.core.text import to_bytes, to_text
+from tokmill.tokenizer.core.text import to_byte_strings, to_texts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
@@ -196,6 +196,10 @@ class Definition:
 
     def kinds(self) -> list[str]:
         """Return the kind of every id: `added`, or what the model says."""
+        return [*self._kinds]
+
+    @cached_property
+    def _kinds(self) -> list[str]:
         kinds = self.model.kinds()
         for token in self.added_ids.values():
             kinds[token] = "added" if kinds[token] != "unknown" else "unknown"
@@ -286,7 +290,8 @@ class Definition:
 
     @classmethod
     def _from_fields(cls, spec: Mapping[str, Any], where: str) -> Self:
-        tokens = {i: to_bytes(text, where) for i, text in enumerate(spec["tokens"]) if text is not None}
+        texts = {i: text for i, text in enumerate(spec["tokens"]) if text is not None}
+        tokens = dict(zip(texts, to_byte_strings([*texts.values()], where), strict=True))
         byte_ids = [int(token) for token in spec.get("byte_ids", ())]
         added = spec.get("added_tokens", {})
         named = {name: token for name, token in added.items() if token not in tokens}
@@ -316,9 +321,9 @@ def _read_normalizer(spec: object) -> TextNormalizer:
 
 def _spell(vocabulary: Vocabulary) -> list[str | None]:
     """Write every token but the special ones in the byte alphabet, by id; None where there is none."""
-    spelled: list[str | None] = [None] * vocabulary.size
-    for i, token in vocabulary.ordinary():
-        spelled[i] = to_text(token)
+    spelled: list[str | None] = [text or None for text in to_texts(vocabulary.tokens)]
+    for token in vocabulary.special_tokens.values():
+        spelled[token] = None
     return spelled
 
 

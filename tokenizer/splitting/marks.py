@@ -68,13 +68,14 @@ def firsts_of_counts(
 
 def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
     """Return the scripts in which tokens hold several letters, but none a letter and its mark."""
-    firsts, joined, several = Counter[str](), set[str](), set[str]()
+    firsts, inner = Counter[str](), set[str]()
     for text, count in tokens:
         word = text.removeprefix(" ")
         if word:
             firsts[word[0]] += count
-        joined |= {_script(mark) for mark in word[1:] if unicodedata.category(mark)[0] == "M"}
-        several |= {_script(letter) for letter in word[1:] if unicodedata.category(letter)[0] == "L"}
+            inner.update(word[1:])
+    joined = {_script(mark) for mark in inner if unicodedata.category(mark)[0] == "M"}
+    several = {_script(letter) for letter in inner if unicodedata.category(letter)[0] == "L"}
     shares = cut_marks(firsts)
     return {script: share for script, share in shares.items() if script in several - joined}
 

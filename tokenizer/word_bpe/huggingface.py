@@ -151,4 +151,6 @@ def spelled_pairs(model: WordPairModel) -> list[tuple[str, str]]:
 def spelled_vocab(definition: Definition, format_name: str) -> dict[str, int]:
     """Return ids by token as text; special tokens as they are."""
     by_bytes = model_of(definition).by_bytes
-    return vocab_by_text(definition, format_name, lambda token: spell_piece(token, by_bytes))
+    return vocab_by_text(
+        definition, format_name, [spell_piece(token, by_bytes) for token in definition.tokens]
+    )

@@ -23,6 +23,7 @@ _SOURCES = {
     "num_bytes": "bytes",
     "num_tokens": "tokens",
     "bytes_per_token": "bytes per token",
+    "bytes_per_token_error": "± (95 %)",
     "chars_per_token": "characters per token",
     "fertility": "tokens per word",
     "whole_share": "words kept whole",
