@@ -137,9 +137,11 @@ def _by_prefix(layout: Layout, prefix: str, kind: str | None = None, *, removed:
         except StoreError as error:  # which is told only if there is no other
             unreadable.append(error)
     for path in tombstones(layout, start):
-        with suppress(StoreError):
+        try:
             stone = read_tombstone(path)
             stones[stone.record.fingerprint] = stone
+        except StoreError as error:
+            unreadable.append(error)
     past = {fingerprint: stone.record for fingerprint, stone in stones.items()} if removed else {}
     fitting = [
         record

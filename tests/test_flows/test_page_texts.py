@@ -95,7 +95,7 @@ def test_a_sheet_has_what_a_person_asks_of_an_artifact_with_links_to_runs_of_thi
         "| rest | 2 × text | [run-1 (a/b)](/v2/runs/flow-run/run-1) |",
     ):
         assert line in text.splitlines()
-    assert "| web | documents | 1 |  | kept 1 |" in sheet(RunRow("one", texts[0], "made", 1.0, {}), links)
+    assert "| kept 1, end 1 |" in sheet(RunRow("one", texts[0], "made", 1.0, {}), links)
 
 
 def test_why_something_was_made_is_what_differs_from_the_version_before(tmp_path: Path):

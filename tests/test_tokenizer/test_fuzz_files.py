@@ -218,6 +218,14 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
     return True
 
 
+def used(round_: str, folder: Path, **usage: Any) -> bool:
+    """Whether a file could be used; an error that is not ours says in which round."""
+    try:
+        return use(folder, usage)
+    except Exception as error:
+        raise AssertionError(f"{round_}: {type(error).__name__}: {error!s:.500}") from error
+
+
 FILES = {
     "word_bpe": ("tokmill", "huggingface", "gpt2"),
     "char_bpe": ("tokmill",),
