@@ -123,6 +123,20 @@ def test_lists_that_do_not_fit_a_sequence_are_refused(tmp_path, column, change, 
         PackedReader.open(packed)[0]
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("source", 9), ("fim", 3), ("sequence", 1 << 20), ("length", 0)]
+)
+def test_a_wrong_piece_is_refused_at_its_place(tmp_path, column, value):
+    packed = packed_folder(tmp_path)
+    file = pieces_file(packed, 0)
+    table = pq.read_table(file)
+    place, numbers = table.schema.get_field_index(column), table.column(column).to_pylist()
+    field, numbers[0] = table.schema.field(place), value
+    pq.write_table(table.set_column(place, field, pa.array(numbers, field.type)), file)
+    with pytest.raises(StoreError, match=f"of piece number 0 is {value}, and must be in"):
+        PackedReader.open(packed).provenance(0)
+
+
 def test_a_sequence_without_its_starts_is_refused_if_the_pieces_are_known(tmp_path):
     """A single length, of the whole sequence, could be padding: a takedown may leave such sequences."""
     packed = packed_folder(tmp_path, formats=("parquet",))
