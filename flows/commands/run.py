@@ -88,16 +88,16 @@ def run(
     Artifacts that are up to date are reused.
     """
     from tokmill.flows.prefect.server import start_early
-
-    if not (no_prefect or "://" in (store or "") or Path(store or "tokmill-store").exists()):
-        start_early()  # there is work to do
-    from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run.machine import store_url
     from tokmill.flows.run.target import Target
 
     loaded, target = load_profile(profile, overrides or []), Target(until or ())
     location = store_url(store, loaded.execution)
+    if not (no_prefect or "://" in location or Path(location).exists()):
+        start_early()  # there is work to do
+    from tokmill.flows.library import api
+
     machine = {"workers": workers, "memory": memory, "verify": verify, "rehash": rehash}
     settings, began = {**machine, "refresh": refresh or ()}, time.monotonic()
     with watched(location) as shown:
