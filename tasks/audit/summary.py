@@ -181,7 +181,7 @@ def to_markdown(summary: AuditSummary) -> str:
         "",
         "A word is what Unicode's rules bound, with no dictionary; in scripts without spaces it is a "
         "character.",
-        "Behind ± is half the interval of 95 %, by how the documents differ.",
+        "After ± is half of the 95 % interval, from how the documents differ.",
         "Bits per byte: what a trigram model of the tokens needs for the text, trained on one half of the "
         "documents",
         "and scored on the other; a dash where text is lost, which would cost nothing.",
