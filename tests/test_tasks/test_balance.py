@@ -73,6 +73,7 @@ def scaled(counts, factor):
 )
 @example([TOP, 1, 0], 5, 30)
 @example([5, 15, 25], 1, 1)
+@example([5 * 10**18, 6 * 10**18], 9, 20)  # beside a half
 def test_scaling_equals_fractions(counts, digits, places):
     factor = Fraction(digits, 10**places)
     expected = [round(count * factor) for count in counts]

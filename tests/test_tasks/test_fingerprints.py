@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 
 from tokmill.tasks.core.errors import FingerprintError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Request, Stage
@@ -26,6 +26,7 @@ from tokmill.tasks.store import (
     fingerprint,
     fingerprint_payload,
 )
+from tokmill.tasks.store.record import Metrics
 
 
 class Colour(enum.Enum):
@@ -273,3 +274,12 @@ def test_a_broken_memory_is_started_again(tmp_path):
     (tmp_path / ".cache" / "digests.sqlite").write_bytes(b"no database" * 1000)
     assert FileDigests(tmp_path).digest(path) == ABC
     assert remembered(tmp_path) == [ABC]
+
+
+def test_a_metric_is_a_whole_number_of_64_bits_with_or_without_a_sign():
+    check = TypeAdapter(Metrics).validate_python
+    for value in (-1 << 63, (1 << 64) - 1):
+        assert check({"n": value}) == {"n": value}
+    for value in ((-1 << 63) - 1, 1 << 64):
+        with pytest.raises(ValidationError, match="more than 64 bits"):
+            check({"n": value})
