@@ -211,7 +211,7 @@ def test_a_run_that_found_all_cached_is_judged_by_its_own_files(tokmill: Tokmill
     def in_other_lines(text: str) -> str:
         return "".join(json.dumps(json.loads(row), separators=(",", ":")) + "\n" for row in text.splitlines())
 
-    run(tokmill, ())  # makes what the next run finds cached
+    run(tokmill, (), "encoded")  # makes what the next run finds cached, and text that can be decoded
     news = rewritten(tokmill.folder / "news.jsonl", in_other_lines)
     first = run(tokmill, ())
     notes = rewritten(tokmill.folder / "notes.jsonl", lambda text: text.split("\n", 1)[1])
