@@ -19,6 +19,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -109,12 +110,14 @@ def write_text(
 
 
 def _texts(file: Path) -> list[str]:
-    from tokmill.tasks.formats.text.documents import documents_of
     from tokmill.tasks.formats.text.readers import read_file_batches
     from tokmill.tasks.formats.text.sources import ReadOptions
 
-    batches = read_file_batches(file, "jsonl", ReadOptions())
-    return [text.decode() for batch in batches for text in documents_of(batch.data, batch.offsets)]
+    return [
+        batch.data[start:end].tobytes().decode()
+        for batch in read_file_batches(file, "jsonl", ReadOptions())
+        for start, end in pairwise(batch.offsets.tolist())
+    ]
 
 
 def _turned(text: str, generator: random.Random) -> str:

@@ -1,5 +1,7 @@
 """The benchmarks: wrong results never count, a side that fails is shown as such, and the commands start."""
 
+import ast
+import importlib
 import json
 import shutil
 import subprocess
@@ -22,6 +24,15 @@ def measured(side: str, seconds: float, verdict: Verdict) -> Outcome:
     outcome = Outcome(CASE, side)
     outcome.add("cold", TIMES | {"cpu": seconds}, verdict)
     return outcome
+
+
+def test_what_benchmarks_import_of_ours_exists(checkout: Path) -> None:
+    for script in (checkout / "benchmarks").glob("*.py"):
+        for node in ast.walk(ast.parse(script.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tokmill."):
+                module = importlib.import_module(str(node.module))
+                missing = [name.name for name in node.names if not hasattr(module, name.name)]
+                assert missing == [], f"{script.name}, line {node.lineno}: {node.module}"
 
 
 @pytest.mark.parametrize("command", ["encode", "train", "split", "families", "families_train"])
