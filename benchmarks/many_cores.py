@@ -161,8 +161,8 @@ def show_library(folder: Path, threads: Sequence[int], repeat: int) -> None:
     texts = [json.loads(line)["text"] for file in files for line in file.open(encoding="utf-8")]
     column, num_bytes = pa.array(texts, pa.large_string()), sum(len(text.encode()) for text in texts)
     calls = {
-        "encode_arrow": lambda number: tokenizer.encode_arrow(column, num_threads=number),
-        "encode_batch": lambda number: tokenizer.encode_batch(texts, num_threads=number),
+        "encode_arrow": lambda number: tokenizer.encode_arrow(column, as_text=True, num_threads=number),
+        "encode_batch": lambda number: tokenizer.encode_batch(texts, as_text=True, num_threads=number),
     }
     first, *others = [call(number).ids for call in calls.values() for number in threads]
     if not all((other == first).all() for other in others):
