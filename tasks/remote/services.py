@@ -130,7 +130,7 @@ class Service:
             self._filesystem.rm_file(url)
 
     def _make_parent(self, url: str) -> None:
-        with suppress(FileExistsError, NotImplementedError):
+        with suppress(FileExistsError, NotImplementedError):  # some services have no folders to make
             self._filesystem.makedirs(url.rpartition("/")[0], exist_ok=True)
 
     def _info(self, about: dict[str, Any]) -> Info:

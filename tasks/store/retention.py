@@ -324,7 +324,7 @@ def make_plan(inventory: Inventory, leases: Mapping[str, Needs], policy: Policy)
     aliases = [root for root in inventory.roots if root[1].group == "alias"]
     others = [root for root in inventory.roots if root[0] not in inventory.superseded]
     plan.keep([*aliases, *needed_by(inventory, leases), *others])
-    for fingerprint in inventory.items.keys() - plan.kept.keys():
+    for fingerprint in [each for each in inventory.items if each not in plan.kept]:
         makers = ", ".join(inventory.superseded.get(fingerprint, ()))
         unused = Reason("unused", unused_for(policy))
         gone[fingerprint] = Reason("superseded", f"superseded by {makers}") if makers else unused
@@ -350,7 +350,7 @@ def users_first(inputs: Mapping[str, Sequence[str]], among: Iterable[str]) -> li
     """Sort artifacts so that each comes after those that were made from it.
 
     A store in which something was removed and made again from equal content may have circles; what hangs
-    together with one goes first, in any order.
+    together with one goes first.
     """
     known = dict.fromkeys(among)
     sorter = TopologicalSorter({
@@ -362,7 +362,7 @@ def users_first(inputs: Mapping[str, Sequence[str]], among: Iterable[str]) -> li
     while ready := sorter.get_ready():
         inputs_first |= dict.fromkeys(ready)
         sorter.done(*ready)
-    return [*(known.keys() - inputs_first), *reversed(inputs_first)]
+    return [*(each for each in known if each not in inputs_first), *reversed(inputs_first)]
 
 
 def unused_for(policy: Policy) -> str:
