@@ -260,7 +260,8 @@ def main() -> str | None:
     over = [
         f"{MEASURES[key]}: {now[key]:,} is over {key} = {most[key]:_}" for key in now if now[key] > most[key]
     ]
-    return "\n".join(over) if over and options.check else None
+    limits = "shorten or merge something; the limits are in pyproject.toml, [tool.tokmill.house]"
+    return "\n".join([*over, limits]) if over and options.check else None
 
 
 if __name__ == "__main__":

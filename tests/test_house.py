@@ -13,6 +13,8 @@ import pytest
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
 FOLDERS = {".ci", "benchmarks", "docs", "flows", "profiles", "tasks", "tests", "tokenizer", "tokmill"}
+FILES = {".gitignore", "LICENSE", "prefect.yaml", "pyproject.toml"}
+FILES |= {f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "README", "SECURITY")}
 CHECKS = {
     "lint": [sys.executable, "-m", "ruff", "check", "."],
     "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
@@ -38,9 +40,9 @@ def test_nothing_strays_into_the_repository(checkout: Path) -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=checkout, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip(f"no repository of git: {listed.stderr.strip()}")
-    folders = {name.partition("/")[0] for name in listed.stdout.splitlines() if "/" in name}
+    names = {name.partition("/")[0] for name in listed.stdout.splitlines()}
 
-    assert folders == FOLDERS
+    assert names == FOLDERS | FILES
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`tokmill ls`, `show` and `lineage`: the artifacts of the store."""
+"""Commands about the artifacts of the store."""
 
 import json
 import sys

@@ -106,6 +106,7 @@ def run(
     seconds = time.monotonic() - began
     again = [profile, *(word for override in overrides or [] for word in ("--set", override))]
     again += [word for kind in until or [] for word in ("--until", kind)]
+    again += ["--no-prefect"] if no_prefect else []
     return Answer(lambda: _document(result, seconds), _parts(shlex.join(again), result, seconds))
 
 

@@ -21,7 +21,7 @@ SCHEMA = pa.schema(
         ("missing", pa.string()),
     ]
 )
-_OF_SOURCES = {
+_LIMITS_OF_SOURCES = {
     "min_bytes_per_token": "bytes_per_token",
     "max_fertility": "fertility",
     "max_unknown_share": "unknown_share",
@@ -77,7 +77,7 @@ def compare(
         AuditError: a limit is for a source or language that does not exist, or needs what was not given.
     """
     found, no_text = list[Comparison](), _NO_HELD_OUT if held_out else _NO_TEXT
-    for limit, column in _OF_SOURCES.items():
+    for limit, column in _LIMITS_OF_SOURCES.items():
         limits = getattr(params, limit)
         values = {row["source"]: _value(row, column) for row in sources}
         found += _all(limit, limits, values, "source", no_text)

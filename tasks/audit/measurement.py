@@ -50,7 +50,7 @@ class Amounts(NamedTuple):
 
     Attributes:
         num_bytes, num_chars: of the text as it was read.
-        num_words, num_whole_words: words, and those that are one token; the unknown one keeps none.
+        num_words, num_whole_words: words, and those within one token; the unknown one keeps none.
         num_changed, num_unstable: documents; see the module.
         bytes_bytes, bytes_tokens, tokens_tokens: products of the bytes and tokens of each document.
     """

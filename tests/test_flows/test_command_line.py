@@ -22,6 +22,7 @@ from tests.test_tasks.store_stages import ask
 from tokmill.flows.cli.app import app
 from tokmill.flows.commands.main import main
 from tokmill.flows.profile import load_profile
+from tokmill.tasks.formats.packed.shard_format import FORMATS
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.core.errors import TokenizerError
 
@@ -40,6 +41,7 @@ COMMANDS = dict(commands_of(get_command(app)))
 def test_help_fits_on_a_screen_with_a_line_for_each_command(tokmill: Tokmill) -> None:
     out = tokmill("--help", COLUMNS="80").out.splitlines()
     assert len(out) <= 40
+    assert not [line for line in out if line.startswith("│  ")]  # each description in one line
     listed = {line.split()[1] for line in out if line.startswith("│ ") and line[2] != " "}
     assert listed >= {words[0] for words in COMMANDS}
     for group in ("store", "vocab", "data", "server", "runs"):
@@ -61,6 +63,14 @@ def test_made_pages_say_what_help_and_profiles_say(checkout, monkeypatch, script
     text = (checkout / "docs" / page).read_text(encoding="utf-8")
     is_current = import_module(script).made(text) == text
     assert is_current, f"run: python docs/{script}.py"
+
+
+@pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
+def test_help_and_guides_name_every_packed_format(tokmill: Tokmill, checkout: Path, known) -> None:
+    assert known.name in tokmill("data", "export", "--help", COLUMNS="100").out  # flows/commands/data.py
+    formats, packing = (texts_of(checkout / "docs" / f"{page}.md") for page in ("formats", "packing"))
+    assert f"| `{known.names[0].format('00000')}`" in formats
+    assert f"`{known.name}`" in packing
 
 
 def texts_of(path: Path) -> str:

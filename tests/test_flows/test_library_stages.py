@@ -322,7 +322,7 @@ def test_keywords_are_the_fields_of_the_sections() -> None:
     }
 
     for keywords, names in known.items():
-        assert keywords.__annotations__.keys() == names, keywords
+        assert keywords.__annotations__.keys() == names, f"{keywords} of flows/library/options.py"
     with pytest.raises(UsageError, match="vocabsize"):
         tokmill.pack({}, sequence_length=8, vocabsize=9)  # type: ignore[call-arg]
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +35,7 @@ from tokmill.tasks.card.stage import CardParams, TokenizerCardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
 from tokmill.tasks.count.stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, HoldoutParams, NoParams
 from tokmill.tasks.ingest.stage import IngestParams
@@ -79,7 +79,7 @@ PARAMS = LineParams(
     tokenizer_card=TokenizerCardParams(title="Golden", reasons={"split_pattern": "code"}),
     card=CardParams(title="Golden", license="CC0", source_notes={"code": "one file"}),
 )
-EXPORTED = ("arrow", "jsonl", "mds", "megatron", "npy")
+EXPORTED = sorted({*get_args(PackedFormat)} - {"memmap", "parquet"})
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 

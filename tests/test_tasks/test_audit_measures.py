@@ -14,7 +14,7 @@ from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
 from tokmill.tasks.audit.measurement import measure, measure_texts
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.parity import check_parallel, parity, read_parallel
-from tokmill.tasks.audit.sources import ALL, source_tables
+from tokmill.tasks.audit.sources import ALL, SOURCES, source_tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.formats.text.documents import DocumentBatch
 from tokmill.tokenizer import Tokenizer
@@ -171,7 +171,7 @@ def test_what_was_not_measured_has_not_passed(comparisons: list[Comparison], say
 
 def test_a_vocabulary_that_knows_all_text_has_no_unknown_tokens() -> None:
     params = AuditParams(max_unknown_share=0.1)
-    row = {"source": "a", **dict.fromkeys(("num_unknown", "unknown_share", "bytes_per_token", "fertility"))}
+    row = {**dict.fromkeys(SOURCES.names), "source": "a"}
     nothing = {"premiums": [], "regressions": {}, "unused_share": 0.0, "num_unreachable": 0}
     (byte_level,) = compare(params, sources=[row], **nothing)
     (empty,) = compare(params, sources=[row | {"num_unknown": 0}], **nothing, held_out=True)

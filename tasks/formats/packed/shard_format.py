@@ -35,7 +35,7 @@ class ShardFormat:
     name: PackedFormat
     module: str  # in this folder
     names: tuple[str, ...]  # its files of a shard, {} being its number; the first are what `datasets` reads
-    hub_order: int  # which of several formats `datasets` is led to, the lowest first
+    hub_order: int  # which of several formats `datasets` is led to: the lowest, the one that it reads best
     tokens_only: bool = False  # boundaries, and the mask of labels, are in files that such formats share
     in_folder: bool = False  # there are files once per folder of shards
 
@@ -226,7 +226,7 @@ def bounded_shard(
     lengths: Lists,
     starts: Lists | None = None,
 ) -> PackedShard:
-    """A shard whose boundaries are in memory, after checking that the pieces fit in their sequences.
+    """A shard whose lengths of pieces are in memory (else: `check_bounds`), after checking that they fit.
 
     Args:
         file: the file, for messages.
