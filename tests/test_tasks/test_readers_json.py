@@ -83,7 +83,11 @@ def as_json_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | N
         except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             bad += [row] * bool(line.strip(b" \t\r"))
             continue
-        with suppress(orjson.JSONDecodeError):  # numbers are written as orjson reads them
+        own = value.get("id")
+        if type(own) is int and abs(own) >= 1 << 63:
+            ids.append(str(own))
+            continue
+        with suppress(orjson.JSONDecodeError):  # other numbers are written as orjson reads them
             value = orjson.loads(line)
         ids.append(as_id(value.get("id")))
     return documents, ids, bad
@@ -149,6 +153,7 @@ ODD += [b'{"text": "", "id": "\\n"}', b'{"text": "a",}', b'{,"text": "a"}', b'{"
 @example([b'{"text": "a", "id": %s}' % (b"[" * 500 + b"]" * 500), b'{"text": "b", "x":' + b"[" * 200_000])
 @example([b'{"text":""}'] * 3 + [b'{"text":""'])
 @example([b"{\n}", b"{}"])
+@example([b'{"id": %d, "text": ""}' % number for number in (-(1 << 63) - 1, 1 << 63, 1 << 64)])
 def test_any_line_is_read_as_a_full_parser_reads_it(scratch: Path, lines: list[bytes]) -> None:
     # an object that spans the first lines would be JSON in another layout
     first = [b'{"text": ""}'] if any(b"\n" in line for line in lines) else []
