@@ -178,10 +178,10 @@ class _Sides:
         with files.open("wb") as whole:
             for file in sorted((self._folder / "text").iterdir()):
                 whole.write(file.read_bytes())
-        vocab = ["--vocab-file", "gpt2/vocab.json", "--merge-file", "gpt2/merges.txt"]
-        how = ["--tokenizer-type", "GPT2BPETokenizer", "--append-eod", "--workers", str(self._workers)]
-        program = [python, f"{checkout}/tools/preprocess_data.py", "--input", str(files)]
-        spent = timed([*program, "--output-prefix", str(out), *vocab, *how], self._folder, dict(os.environ))
+        vocab = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "gpt2", "--append-eod"]
+        program = [python, f"{checkout}/tools/preprocess_data.py", "--input", str(files), *vocab]
+        how = ["--output-prefix", str(out), "--workers", str(self._workers)]
+        spent = timed([*program, *how], self._folder, {**os.environ, "HF_HUB_OFFLINE": "1"})
         self.tokens["Megatron"] = (self._folder / "megatron_text_document.bin").stat().st_size // 2
         for file in (files, *self._folder.glob("megatron_*")):
             file.unlink()

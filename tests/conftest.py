@@ -6,6 +6,7 @@ saying so, where they are absent.
 """
 
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -35,6 +36,8 @@ settings.register_profile("home", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("ci", settings.get_profile("home"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
+MOST_MEMORY = 12 << 30  # bytes of a process: what runs away fails with its own traceback, not with the machine
+
 OF_FIXTURES = {"migrated_home": "server", "object_server": "objects", "other_services": "objects"}
 """Fixtures that start a server, and the mark of tests that use one, so that none does without it."""
 
@@ -57,13 +60,14 @@ def shared_data() -> Path:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have SIGINT interrupt, and files written without waiting for the disk.
+    """Have SIGINT interrupt, memory end, and files written without waiting for the disk.
 
     A shell has what it starts in the background, as `nohup` does, ignore SIGINT; so would all processes that
     tests start, and those that wait to be interrupted would wait for ever.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.fsync = lambda descriptor: None  # no test cuts the power, and each run would wait for a disk 400 times
 
 
