@@ -36,7 +36,7 @@ settings.register_profile("home", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("ci", settings.get_profile("home"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
-MOST_MEMORY = 12 << 30  # bytes of a process: what runs away fails with its own traceback, not with the machine
+MOST_MEMORY = 12 << 30  # bytes of a process: what runs away fails where it does
 
 OF_FIXTURES = {"migrated_home": "server", "object_server": "objects", "other_services": "objects"}
 """Fixtures that start a server, and the mark of tests that use one, so that none does without it."""

@@ -1,7 +1,9 @@
 """What every family promises: files, threads, sweeps, streams, sizes, and the ids of tokenizers."""
 
+import gc
 import json
 import random
+import weakref
 from functools import lru_cache
 from typing import Any
 
@@ -132,6 +134,21 @@ def test_threads_change_no_id(name):
     assert np.array_equal(shared.offsets, alone.offsets)
     for i in (7, -2, -1):
         assert alone[len(texts) + i if i < 0 else i].tolist() == tok.encode(texts[i])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_memory_of_a_tokenizer_that_nobody_holds_is_free(name):
+    tok = Tokenizer.from_spec(trained(name).spec())
+    gc.disable()  # who loads many would hold gigabytes until Python looks for cycles
+    try:
+        ids = tok.encode_batch(TEXTS * 500, allowed_special="all", num_threads=2)[0]
+        tok.encode_with_offsets(TEXTS[0])
+        tok.decode(ids)
+        held = [weakref.ref(each) for each in (tok, tok.definition.model, tok._encoder._encoder)]
+        del tok
+        assert [ref() for ref in held] == [None] * 3
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -180,14 +180,14 @@ def lay_out(bpe: BytePairModel) -> Model:
     return Model(pairs, trie, table, characters, _whole_tokens(bpe, others), ordered)
 
 
-def first_cache(bpe: BytePairModel, model: Model) -> EncodingCache:
+def first_cache(vocabulary: Vocabulary, model: Model, ignore_merges: bool) -> EncodingCache:
     """Return a cache that contains the tokens themselves, since many pre-tokens are tokens."""
-    lengths = np.diff(bpe.vocabulary.offsets)
-    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
-    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | bpe.ignore_merges
+    lengths = np.diff(vocabulary.offsets)
+    lengths[list(vocabulary.special_tokens.values())] = 0
+    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | ignore_merges
     tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
     cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
-    remember_tokens(cache, bpe.vocabulary.data, bpe.vocabulary.offsets, tokens.copy(), room)
+    remember_tokens(cache, vocabulary.data, vocabulary.offsets, tokens.copy(), room)
     return cache
 
 
@@ -264,7 +264,7 @@ def merges_from_ranks(
 
 def make_encoder(bpe: BytePairModel) -> TilingEncoder:
     """Make an encoder, whose threads begin with a copy of one cache."""
-    model = bpe.tables
+    model, vocabulary, ignore_merges = bpe.tables, bpe.vocabulary, bpe.ignore_merges
 
     def work(length: int) -> Work:
         few = make_scratch(MAX_SHORT if model.ordered else length)
@@ -272,9 +272,9 @@ def make_encoder(bpe: BytePairModel) -> TilingEncoder:
 
     @cache
     def first() -> EncodingCache:
-        return first_cache(bpe, model)
+        return first_cache(vocabulary, model, ignore_merges)
 
     def memory() -> Memory:
         return make_memory(copy_cache(first()))
 
-    return TilingEncoder(encode_pretokens, model, bpe.vocabulary.offsets, make_scratch=work, memory=memory)
+    return TilingEncoder(encode_pretokens, model, vocabulary.offsets, make_scratch=work, memory=memory)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,17 +124,33 @@ def whole_pretokens(_data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens
     return pretokens
 
 
-class KernelEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids by a family's kernel; safe to share between threads.
+class EncoderParts(NamedTuple):
+    """What an encoder and its workspaces share.
 
     Attributes:
-        law: see `pipeline.model.Encoder`.
-        token_lengths: int64, shape (vocab_size,), bytes of text that each token covers.
         kernel: made by `kernels.encoding.encoding_kernel`.
         model: the tables of the kernel, which are only read.
         unknown_id: the id of the unknown token, or -1.
         make_scratch: makes what the kernel needs for a string of some bytes.
         cut: makes the strings that the kernel encodes.
+    """
+
+    kernel: Kernel[..., int]
+    model: Any
+    unknown_id: int
+    make_scratch: Callable[[int], Any]
+    cut: Cut
+
+
+class KernelEncoder(LendsWorkspaces["Workspace"]):
+    """Turns pre-tokens into ids by a family's kernel; safe to share between threads.
+
+    Nothing that it holds leads back to it, so its memory is free as soon as nobody needs it.
+
+    Attributes:
+        law: see `pipeline.model.Encoder`.
+        token_lengths: int64, shape (vocab_size,), bytes of text that each token covers.
+        parts: what it works with.
     """
 
     def __init__(
@@ -150,9 +166,8 @@ class KernelEncoder(LendsWorkspaces["Workspace"]):
     ) -> None:
         self.law: Law = Accounting(token_offsets, unknown_id)
         self.token_lengths = np.diff(token_offsets)
-        self.kernel, self.model, self.unknown_id = kernel, model, unknown_id
-        self.make_scratch, self.cut = make_scratch, cut
-        super().__init__(lambda: Workspace(self, memory()))
+        self.parts = parts = EncoderParts(kernel, model, unknown_id, make_scratch, cut)
+        super().__init__(lambda: Workspace(parts, memory()))
 
     def locate(
         self, ids: NDArray[np.int64], text: SegmentedText
@@ -178,19 +193,19 @@ class TilingEncoder(KernelEncoder):
 class Workspace:
     """What an encoder writes to; for one thread at a time."""
 
-    def __init__(self, encoder: KernelEncoder, memory: Memory) -> None:
-        self._encoder, self.memory = encoder, memory
-        self._room, self._scratch = USUAL_BYTES, encoder.make_scratch(USUAL_BYTES)
+    def __init__(self, parts: EncoderParts, memory: Memory) -> None:
+        self._parts, self.memory = parts, memory
+        self._room, self._scratch = USUAL_BYTES, parts.make_scratch(USUAL_BYTES)
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
         """Encode the pre-tokens of segments, a slice at a time, enlarging the scratch if need be."""
         edges = edges_of(pretokens, kinds.shape[0])
-        return self._encode(data, self._encoder.cut(data, pretokens), kinds, edges, self.memory)
+        return self._encode(data, self._parts.cut(data, pretokens), kinds, edges, self.memory)
 
     def locate(self, text: SegmentedText) -> NDArray[np.int64]:
         """Return where tokens begin and end, shape (at least their number, 2)."""
-        strings = self._encoder.cut(text.data, text.split())
+        strings = self._parts.cut(text.data, text.split())
         spans = np.empty((_id_room(strings, text.bounds), 2), np.int64)
         self._encode(
             text.data, strings, text.kinds, text.bounds, self.memory._replace(spans=spans, remembers=False)
@@ -205,7 +220,7 @@ class Workspace:
         edges: NDArray[np.int64],
         memory: Memory,
     ) -> Encoding:
-        room, number, encoder = _id_room(strings, edges), kinds.shape[0], self._encoder
+        room, number, parts = _id_room(strings, edges), kinds.shape[0], self._parts
         ids = self._ids if room <= _USUAL_IDS else np.empty(room, np.uint32)
         ends, lost, progress = (
             np.zeros(number + 1, np.int64),
@@ -217,15 +232,15 @@ class Workspace:
         while lacking != DONE:
             raise_if_stopped()
             until = int(strings.starts[progress[PRETOKEN]]) + SLICE_BYTES if strings.starts.shape[0] else 0
-            model = encoder.unknown_id, encoder.model, self._scratch
-            lacking = encoder.kernel(*text, kinds, edges, *model, memory, self._room, until, *written)
+            model = parts.unknown_id, parts.model, self._scratch
+            lacking = parts.kernel(*text, kinds, edges, *model, memory, self._room, until, *written)
             if lacking > 0:
                 refuse_longer(lacking)
                 self._room = max(lacking, 2 * self._room)
-                self._scratch = encoder.make_scratch(self._room)
+                self._scratch = parts.make_scratch(self._room)
         if self._room > KEPT_BYTES:
-            self._room, self._scratch = USUAL_BYTES, encoder.make_scratch(USUAL_BYTES)
-        if encoder.cut is words_of:
+            self._room, self._scratch = USUAL_BYTES, parts.make_scratch(USUAL_BYTES)
+        if parts.cut is words_of:
             lost += np.where(kinds < 0, lost_between(strings, edges), 0)
         return Encoding(ids[: progress[NUM_IDS]], ends, lost)
 
@@ -242,14 +257,14 @@ def lost_between(strings: Pretokens, edges: NDArray[np.int64]) -> NDArray[np.int
     return lost
 
 
-Scratch = Callable[[KernelEncoder, int], Any]
+Scratch = Callable[[EncoderParts, int], Any]
 
 
 def sampler(
     kernel: Kernel[..., int],
     strength: str = "dropout",
     most: float = 1.0,
-    scratch: Scratch = lambda encoder, length: encoder.make_scratch(length),
+    scratch: Scratch = lambda parts, length: parts.make_scratch(length),
 ) -> Callable[..., EncodedBatch]:
     """Make the function that draws segmentations for a family; see `sampling.sample_batch`.
 
@@ -265,14 +280,15 @@ def sampler(
         _check_seed(seed)
         encoder = cast(KernelEncoder, definition.model.encoder())
         data, bounds, pretokens = cut_texts(definition, texts)
-        strings = encoder.cut(data, pretokens)
+        parts = encoder.parts
+        strings = parts.cut(data, pretokens)
         longest = int((strings.ends - strings.starts).max(initial=0))
         refuse_longer(longest, "sample")
         ids, ends = np.empty(_id_room(strings, bounds), np.uint32), np.zeros(bounds.shape[0], np.int64)
         lost = np.zeros(bounds.shape[0] - 1, np.int64)
-        drawn = scratch(encoder, longest), NOWHERE, float(how[strength]), np.array([seed], np.uint64)
+        drawn = scratch(parts, longest), NOWHERE, float(how[strength]), np.array([seed], np.uint64)
         text = data, strings.starts, strings.ends, strings.offsets
-        size = kernel(*text, encoder.model, *drawn, ids, ends, lost)
+        size = kernel(*text, parts.model, *drawn, ids, ends, lost)
         breach = encoder.law.breach(ids[:size], ends, bounds, lost + lost_between(strings, bounds))
         if breach is not None:
             raise LawError(breach.says, breach.segment)

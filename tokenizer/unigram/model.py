@@ -230,10 +230,10 @@ def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], 
     size = data.shape[0]
     ranked = Ranked(np.empty((size + 1) * k), *np.empty((3, (size + 1) * k), np.int32))
     counts, found = np.zeros(size + 1, np.int64), make_found(encoder.longest)
-    rank_paths(data, pretokens.starts, pretokens.ends, encoder.model, found, k, ranked, counts)
+    rank_paths(data, pretokens.starts, pretokens.ends, encoder.parts.model, found, k, ranked, counts)
     bounds = set(pretokens.ends.tolist())
     return [
-        (_followed(ranked, data, k, rank, bounds, encoder.model), float(ranked.scores[size * k + rank]))
+        (_followed(ranked, data, k, rank, bounds, encoder.parts.model), float(ranked.scores[size * k + rank]))
         for rank in range(int(counts[size]))
     ]
 

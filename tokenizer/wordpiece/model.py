@@ -125,7 +125,7 @@ class WordPieceEncoder(KernelEncoder):
 
     def raw_text(self, normalizer: TextNormalizer, splitter: Splitter) -> RawWords | None:
         """Return what encodes text as it is."""
-        return raw_words(normalizer, splitter, self.model, self._words)
+        return raw_words(normalizer, splitter, self.parts.model, self._words)
 
 
 @dataclass(frozen=True, eq=False)
