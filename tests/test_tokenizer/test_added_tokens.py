@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import tracemalloc
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -157,6 +158,18 @@ def test_special_tokens_are_refused_and_added_ones_are_not():
     for encode in (own.encode, lambda text: list(own.encode_iterable([text]))):
         with pytest.raises(SpecialTokenError, match="'Stop!' at byte 2"):
             encode("a STOP! top")
+
+
+def test_a_long_added_token_costs_no_more_memory_than_its_text(tmp_path):
+    theirs = trained("none")
+    theirs.add_tokens([AddedToken("a" * 30_000, normalized=True), AddedToken("b" * 30_000, normalized=False)])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tracemalloc.start()
+    try:
+        tokenizer.load(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20  # once every end of each was kept: 900 MB
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_audit_tells_the_kinds_apart():

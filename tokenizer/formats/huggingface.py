@@ -282,7 +282,12 @@ def _may_overlap(early: list[dict[str, Any]], late: list[dict[str, Any]]) -> boo
     if any(token.get("lstrip") or token.get("rstrip") for token in (*early, *late)):
         return bool(early)
     first, then = ([token["content"] for token in tokens] for tokens in (early, late))
-    ends = [{name[i:] for name in names for i in range(len(name))} for names in (first, then)]
-    begins = [{name[:i] for name in names for i in range(1, len(name) + 1)} for names in (first, then)]
-    inside = any(a in b or b in a for a in first for b in then)
-    return inside or bool(ends[0] & begins[1] or ends[1] & begins[0])
+    if any(a in b or b in a for a in first for b in then):
+        return True
+    most = min(max(map(len, names), default=0) for names in (first, then))
+    return any(_meet(*names, i) for i in range(1, most) for names in ((first, then), (then, first)))
+
+
+def _meet(ends: list[str], begins: list[str], number: int) -> bool:
+    """Whether the last characters of a string, so many, are the first ones of another."""
+    return not {name[-number:] for name in ends}.isdisjoint(name[:number] for name in begins)
