@@ -114,6 +114,7 @@ class Composer:
                     f"{shard.source}/{shard.index}",
                     params(shard.source),
                     {"shard": self.external(ref, shard)},
+                    shard.num_bytes,
                 )
                 for shard in shards_of(Corpus.open(self.locate(ref)))
             ]

@@ -86,6 +86,21 @@ def test_one_worker_is_enough_for_many_branches_in_the_calling_thread(tmp_path: 
     assert (done[none], seen) == ([], [threading.current_thread()])
 
 
+def test_the_largest_parts_begin_first_and_results_are_in_the_order_of_parts(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    def run(params: Any, *, out: Path, **inputs: Any) -> Outcome:
+        begun.append(params.number)
+        return write(params, out=out)
+
+    root = job("root")
+    with LocalTasks(1) as tasks:
+        executor = Executor(Store.open(tmp_path), tasks, RunState())
+        executor.run([root, mapped(run, 4, root, sizes=[2, 3, 1, 3])])
+    assert begun == [1, 3, 0, 2]
+    assert [row.task for row in executor.state.rows[1:]] == [f"each[all/{number}]" for number in range(4)]
+
+
 def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(executor: Executor) -> None:
     until = time.monotonic() + WAIT_SECONDS
 
