@@ -135,14 +135,15 @@ class PretokenCounter:
 
     def counts(self) -> PretokenCounts:
         """Return the counts so far."""
-        return PretokenCounts.sorted(*self._listed())
+        return PretokenCounts.sorted(*self._listed(), distinct=True)
 
     def take(self, *, in_order: bool = True) -> PretokenCounts:
         """Return the counts so far, and start again; without `in_order` in any order, which is faster."""
         data, offsets, counts = self._listed()
         self._tables = empty_tables(1 << 10, 1 << 8, 1 << 14)
-        found = PretokenCounts(data, offsets, counts)
-        return PretokenCounts.sorted(data, offsets, counts) if in_order else found
+        if in_order:
+            return PretokenCounts.sorted(data, offsets, counts, distinct=True)
+        return PretokenCounts(data, offsets, counts)
 
     def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
         number = len(self)

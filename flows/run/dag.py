@@ -39,6 +39,7 @@ class Step:
     # artifacts that list the step's inputs. They do not change the fingerprint, but the Prefect UI draws
     # edges from them
     after: Sequence[Node] = ()
+    num_bytes: int = 0  # see `Part`
 
     def request(self) -> Request:
         """Return the request for the step's artifact; only for a step without pending inputs."""
@@ -99,6 +100,7 @@ class Part:
     label: str
     params: Params
     inputs: Mapping[str, StepInput]
+    num_bytes: int = 0  # of its text; the largest parts begin first, so that none is alone at the end
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,6 +130,7 @@ class MappedJob(Job):
                 part.params,
                 {**inputs, **part.inputs},
                 after=[whole],
+                num_bytes=part.num_bytes,
             )
             for part in self.parts(whole, done)
         ]

@@ -85,7 +85,8 @@ class Executor:
             self.state.expect_steps(begun.steps)
             for step, spec in zip(begun.steps, specs, strict=True):
                 self.state.submit(step, spec.request)
-            self.tasks.submit(specs)
+            sizes = {step.title: step.num_bytes for step in begun.steps}
+            self.tasks.submit(sorted(specs, key=lambda spec: -sizes[spec.title]))
         except Exception as error:  # raised after the running tasks have ended
             self._fail(job, -1, error)
         else:

@@ -35,7 +35,7 @@ from tokmill.tokenizer.sentences.options import SentenceText
 
 _ON_SENTENCES, _ON_PRETOKENS = only_with("mode", "sentencepiece"), only_with("mode", "pretokens")
 _LOG = logging.getLogger(__name__)
-_ROWS_AT_A_TIME = 1 << 20
+_ROWS_AT_A_TIME = 1 << 16
 
 
 class CountParams(Params):
@@ -216,7 +216,7 @@ def _warn_of_cut_marks(source: str, split_pattern: str, out: Path) -> None:
 
     firsts = Counter[str]()
     for part in read_parts(out / f"{source}.parquet", _ROWS_AT_A_TIME):
-        firsts += firsts_of_counts(part.data, part.offsets, part.counts)
+        firsts.update(firsts_of_counts(part.data, part.offsets, part.counts))
     if remark := describe(split_pattern, firsts):
         _LOG.warning("count: source %s: %s", source, remark)
 

@@ -181,7 +181,7 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
     # a row group is read page by page; with pre_buffer it would be in memory as a whole
     how = {"buffer_size": _READ_BYTES, "pre_buffer": False}
     with readable(path, "table of counts"), pq.ParquetFile(path, **how) as file:
-        for batch in file.iter_batches(num_rows):
+        for batch in file.iter_batches(num_rows, use_threads=False):
             pretokens = batch.column("pretoken").cast(pa.large_binary())
             both = pa.concat_arrays([last, pretokens])
             if not pc.all(pc.less(both[:-1], both[1:]), min_count=0).as_py():

@@ -25,6 +25,9 @@ _FROM_14 = np.uint64(0x7272727272727272)
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 _EACH_PAIR = np.uint64(0x0001000100010001)
 _MOST_STEPS = 255
+_EACH_BYTE, _C2, _E1, _E2, _E3, _80, _9A, _EVEN_NUMBERS = (
+    np.uint64(byte * 0x0101010101010101) for byte in (0x01, 0xC2, 0xE1, 0xE2, 0xE3, 0x80, 0x9A, 0xFE)
+)
 
 
 class TextSize(NamedTuple):
@@ -125,13 +128,35 @@ def _wide_space(data: BytesIn, at: int) -> int:
 
 
 @kernel(inline=True)
+def _wide_marks(data: BytesIn, at: int) -> np.uint64:
+    """Mark the bytes, of eight, at which other white space may begin."""
+    first = load_u64(data, at)
+    if not first & _HIGH_BITS:
+        return np.uint64(0)
+    second, third = load_u64(data, at + 1), load_u64(data, at + 2)
+    marks = _zeros(first ^ _C2) | _zeros((first ^ _E1) | (second ^ _9A))
+    marks |= _zeros((first ^ _E2) | ((second ^ _80) & _EVEN_NUMBERS))
+    return marks | _zeros((first ^ _E3) | (second ^ _80) | (third ^ _80))
+
+
+@kernel(inline=True)
+def _zeros(word: np.uint64) -> np.uint64:
+    """Mark the bytes that are 0."""
+    return ~(((word & _OTHER_BITS) + _OTHER_BITS) | word) & _HIGH_BITS
+
+
+@kernel(inline=True)
 def _correction(data: BytesIn, offsets: Int64In) -> int:
     """The number of words minus the count by ASCII white space; often negative."""
     size, words, document, position = data.shape[0], 0, 0, 0
     while position < size:
-        if position + 8 <= size and load_u64(data, position) & _HIGH_BITS == 0:
-            position += 8
-            continue
+        if position + 10 <= size:
+            marks = _wide_marks(data, position)
+            if not marks:
+                position += 8
+                continue
+            upto = (marks - np.uint64(1)) & ~marks & _EACH_BYTE
+            position += np.int64((upto * _EACH_BYTE) >> np.uint64(56)) - 1
         width = _wide_space(data, position) if data[position] >= 0xC2 else 0
         if width:
             while offsets[document + 1] <= position:

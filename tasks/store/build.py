@@ -231,7 +231,7 @@ def _made(
     timings = Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes)
     _check_outcome(f"{request.stage.kind}/{request.name}", outcome)
     check_extra_tables(out)
-    files = digest_files(out)
+    files = digest_files(out, inputs)
     owner = fingerprint_of(request)
     return Record(
         kind=request.stage.kind,
@@ -273,9 +273,12 @@ def _check_outcome(where: str, outcome: object) -> None:
             )
 
 
-def digest_files(out: Path) -> list[FileEntry]:
-    """Digest and flush every file below `out`, sorted by path, and flush the folders."""
-    entries = []
+def digest_files(out: Path, inputs: Mapping[str, object]) -> list[FileEntry]:
+    """Digest and flush every file below `out`, sorted by path, and flush the folders.
+
+    A file of an input that was linked into `out` has the digests that the input's record says.
+    """
+    entries, known = [], dict[tuple[int, int], FileEntry]()
     for path in sorted(out.rglob("*")):
         raise_if_stopped()
         state, relative = disk.state(path), path.relative_to(out).as_posix()
@@ -288,12 +291,26 @@ def digest_files(out: Path) -> list[FileEntry]:
         if not is_utf8(relative):
             raise StoreError(f"file name {relative!r} is not UTF-8; an artifact's files have UTF-8 names")
         sync_path(path)
+        if state.identity is not None and not known:
+            known = _linked(inputs)
+        if (linked := known.get(state.identity or (0, 0))) is not None:
+            entries.append(linked.model_copy(update={"path": relative}))
+            continue
         digest, values = digest_file(path), values_digest(path)
         entries.append(
             FileEntry(path=relative, size_bytes=state.num_bytes, digest=digest, values_digest=values)
         )
     sync_folders(out)
     return sorted(entries, key=lambda entry: entry.path)
+
+
+def _linked(inputs: Mapping[str, object]) -> dict[tuple[int, int], FileEntry]:
+    """Return what records say of the inputs' files that have another name, by what identifies each."""
+    several = (given if isinstance(given, list) else [given] for given in inputs.values())
+    folders = (place for given in several for place in given if isinstance(place, Path))
+    files = ((folder / file.path, file) for folder in folders for file in read_record(folder).files)
+    states = ((disk.state(path), file) for path, file in files if path.exists())
+    return {state.identity: file for state, file in states if state.identity is not None}
 
 
 def sync_folders(out: Path) -> None:

@@ -1,6 +1,7 @@
 """Small stages and jobs, and what runs one of them without Prefect."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,12 @@ def job(verb: str, run: Any = write, **inputs: Job) -> Job:
     return Job(stage(verb, run), verb, "test", Nothing(), inputs)
 
 
-def mapped(run: Any, num_parts: int, root: Job) -> MappedJob:
-    """A job with a task for each number."""
+def mapped(run: Any, num_parts: int, root: Job, sizes: Sequence[int] = ()) -> MappedJob:
+    """A job with a task for each number, perhaps of text of these sizes."""
 
     def parts(ref: ArtifactRef, done: Done) -> list[Part]:
-        return [Part(f"all/{number}", Number(number=number), {}) for number in range(num_parts)]
+        numbers = zip(range(num_parts), sizes or [0] * num_parts, strict=True)
+        return [Part(f"all/{number}", Number(number=number), {}, size) for number, size in numbers]
 
     return MappedJob(stage("each", run, Number), "each", "test", Params(), {}, of=root, parts=parts)
 

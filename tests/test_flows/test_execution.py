@@ -5,6 +5,7 @@ Without Prefect, on threads of this process; `test_prefect_tasks.py` has what Pr
 
 import errno
 import os
+import shutil
 import signal
 import threading
 import time
@@ -84,6 +85,21 @@ def test_one_worker_is_enough_for_many_branches_in_the_calling_thread(tmp_path: 
     done = one.run([root, some, none, job("last", mapped=some, empty=none)])
     assert [row.task for row in one.state.rows] == ["root", *(f"each[all/{n}]" for n in range(3)), "last"]
     assert (done[none], seen) == ([], [threading.current_thread()])
+
+
+def test_the_largest_parts_begin_first_and_results_are_in_the_order_of_parts(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    def run(params: Any, *, out: Path, **inputs: Any) -> Outcome:
+        begun.append(params.number)
+        return write(params, out=out)
+
+    root = job("root")
+    with LocalTasks(1) as tasks:
+        executor = Executor(Store.open(tmp_path), tasks, RunState())
+        executor.run([root, mapped(run, 4, root, sizes=[2, 3, 1, 3])])
+    assert begun == [1, 3, 0, 2]
+    assert [row.task for row in executor.state.rows[1:]] == [f"each[all/{number}]" for number in range(4)]
 
 
 def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(executor: Executor) -> None:
@@ -277,7 +293,7 @@ shard_bytes = 65536
 """
 
 
-def counting(folder: Path, num_shards: int, store: Store) -> Dag:
+def counting(folder: Path, num_shards: int, store: Store, age: float = 0.0) -> Dag:
     """Write a source of that many shards of one document, and one of three; return the jobs that count."""
     for source, number in (("large", num_shards), ("small", 3)):
         (folder / source).mkdir(parents=True)
@@ -285,6 +301,7 @@ def counting(folder: Path, num_shards: int, store: Store) -> Dag:
             for index in range(number):
                 words = f"word{index % 97} number{index} {source} "
                 file.write(words * (SHARD_BYTES * 3 // 4 // len(words) + 1) + "\n")
+        os.utime(folder / source / "text.txt", (time.time() - age, time.time() - age))
     (folder / "many.toml").write_text(PROFILE, encoding="utf-8")
     profile = load_profile(folder / "many.toml")
     composer = Composer(profile, resolve_sources(profile, store), store.path)
@@ -319,6 +336,21 @@ def test_only_a_source_of_many_shards_is_merged_and_a_shard_more_leaves_full_mer
         ["ingest", "count[large/32]", "merge_counts[large/0-31]", "count"],
         ["ingest", "count[large/33]", "merge_counts[large/32-33]", "count"],
     ]
+
+
+def test_a_large_file_that_changes_after_ingest_stops_a_run_whose_files_are_not_digested_again(tmp_path):
+    store = Store.open(tmp_path / "store")
+    dag = counting(tmp_path / "texts", 24, store, age=60)
+    counted(dag, store)
+    file = tmp_path / "texts" / "large" / "text.txt"
+    file.write_bytes(file.read_bytes().replace(b"word1 ", b"word2 "))
+    for path in store.root.glob("counts*/*"):
+        shutil.rmtree(path)
+    with (
+        LocalTasks(2) as tasks,
+        pytest.raises(RunError, match=r"count\[large/\d+\]: .* changed since ingest"),
+    ):
+        Executor(store, tasks, RunState()).run(dag.jobs)
 
 
 def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path, monkeypatch) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tasks.store_stages import ask, catalog_rows
+from tests.test_tasks.store_stages import WriteParams, ask, catalog_rows, stage_of
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import digest_bytes, read_record
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.digest import FileEntry, content_digest
@@ -172,6 +173,19 @@ def test_whatever_is_damaged_is_told_set_aside_and_made_again(store, place, harm
     aside = store.root / "damaged" / "text" / f"{place.name}-1"
     assert f"set aside as {aside}, and it will be made again" in told[0]
     assert store.verify() == []
+
+
+def test_what_is_linked_from_a_damaged_artifact_is_damaged_too(store, place):
+    def linked(params, *, out, whole):
+        os.link(whole / "text.txt", out / "linked.txt")
+        return Outcome(metrics={})
+
+    flip(place / "text.txt")
+    given = {"whole": store.realize(REQUEST).ref}
+    ref = store.realize(Request(stage_of(linked), "two", WriteParams(), given)).ref
+    (entry,) = read_record(store.path(ref)).files
+    assert entry.digest == digest_bytes(b"abcd")
+    assert {problem.artifact for problem in problems_of(store)} == {"text/one@v1", "text/two@v1"}
 
 
 def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store, place):

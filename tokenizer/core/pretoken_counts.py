@@ -77,9 +77,18 @@ class PretokenCounts:
         return cls.sorted(data, offsets, values) if in_order else cls(data, offsets, values)
 
     @classmethod
-    def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:
-        """Sort pre-tokens that are in any order, and add up the counts of those that occur twice."""
+    def sorted(
+        cls,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        counts: NDArray[np.uint64],
+        *,
+        distinct: bool = False,
+    ) -> Self:
+        """Sort pre-tokens in any order, and add up the counts of those that occur twice, unless none does."""
         order, keys = order_of(data, offsets[:-1], offsets[1:])
+        if distinct:
+            return cls._laid_out(data, offsets, order, counts[order])
         read_prefixes(data, offsets, keys)
         return cls._summed(data, offsets, counts, keys, order)
 
@@ -108,14 +117,24 @@ class PretokenCounts:
         prefixes: NDArray[np.uint64],
         order: NDArray[np.int64],
     ) -> Self:
-        """Lay pre-tokens out in a sorted order, and add up the counts of equal ones."""
+        """Add up the counts of equal pre-tokens, which are beside each other in an order."""
         firsts, sums = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
         distinct = sum_equal(data, offsets, prefixes, order, counts, firsts, sums)
-        firsts = firsts[:distinct]
-        out_offsets = zero_pages(distinct + 1, np.int64)
-        out = zero_pages(int((offsets[firsts + 1] - offsets[firsts]).sum()), np.uint8)
-        gather_strings(data, offsets, firsts, out, out_offsets)
-        return cls(out, out_offsets, sums[:distinct])
+        return cls._laid_out(data, offsets, firsts[:distinct], sums[:distinct])
+
+    @classmethod
+    def _laid_out(
+        cls,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        order: NDArray[np.int64],
+        counts: NDArray[np.uint64],
+    ) -> Self:
+        """Lay pre-tokens out in an order, in which their counts are already."""
+        out_offsets = zero_pages(order.shape[0] + 1, np.int64)
+        out = zero_pages(int((offsets[order + 1] - offsets[order]).sum()), np.uint8)
+        gather_strings(data, offsets, order, out, out_offsets)
+        return cls(out, out_offsets, counts)
 
 
 def order_of(

@@ -8,6 +8,7 @@ blank.
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 import unicodedata2 as unicodedata
@@ -32,11 +33,13 @@ def cut_marks(firsts: Mapping[str, int]) -> dict[str, float]:
         if kind == "M" and script not in _NO_WRITING:
             marks[script] += count
         elif kind == "L":
-            letters.update({script: count, _NO_SCRIPT: count})
+            letters[script] += count
+            letters[_NO_SCRIPT] += count
     shares = {script: number / (number + letters[script]) for script, number in sorted(marks.items())}
     return {s: share for s, share in shares.items() if share >= LEAST_SHARE and marks[s] >= LEAST_COUNT}
 
 
+@lru_cache(1 << 16)
 def _script(character: str) -> str:
     """Return the script of a letter or mark: the first word of its Unicode name, such as `Tamil`."""
     name: str = unicodedata.name(character, "Unnamed")
@@ -60,9 +63,9 @@ def firsts_of_counts(
         byte = padded[starts + place] & np.uint32(0x3F)
         points = np.where(following >= place, points << np.uint32(6) | byte, points)
     whole = starts + following < ends
-    found, which = np.unique(points[whole], return_inverse=True)
-    sums = np.bincount(which, weights=counts[whole], minlength=len(found))
-    pairs = zip(found.tolist(), sums.tolist(), strict=True)
+    sums = np.bincount(points[whole], weights=counts[whole])
+    found = np.flatnonzero(sums)
+    pairs = zip(found.tolist(), sums[found].tolist(), strict=True)
     return Counter({chr(point): int(number) for point, number in pairs if point <= sys.maxunicode})
 
 
