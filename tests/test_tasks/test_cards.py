@@ -13,6 +13,7 @@ from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.accounts import StageAccounts, account_table
+from tokmill.tasks.card.data import Upstream, facts_of
 from tokmill.tasks.card.data_text import size_category, to_markdown
 from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD, CardParams, TokenizerCardParams
 from tokmill.tasks.card.tokenizer_text import HERE, TEXT, blocks
@@ -23,6 +24,7 @@ from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.counts import Balance
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.mixing.stage import MixParams
@@ -233,6 +235,15 @@ def test_a_ledger_by_hand():
 def test_accounts_that_do_not_join_are_refused(accounts, message):
     with pytest.raises(AccountError, match=message):
         account_table("tokens", ["a"], stages(*accounts))
+
+
+@pytest.mark.parametrize("name", ["num_tokens", "num_padding_tokens"])
+def test_accounts_that_lead_to_other_amounts_than_the_sequences_are_refused(made, monkeypatch, name):
+    packed = PackedManifest.open(made["packed"])
+    other = packed.model_copy(update={name: getattr(packed, name) - 1})
+    monkeypatch.setattr(PackedManifest, "open", lambda path: other)
+    with pytest.raises(AccountError, match=f"hold .*{getattr(other, name)}.*; pack again"):
+        facts_of(Upstream(made, {}), PARAMS.card.model_dump())
 
 
 FAMILIES = {

@@ -131,6 +131,13 @@ def test_an_earlier_catalog_that_may_not_be_replaced_still_answers(filled):
         assert catalog.execute("SELECT version FROM catalog_version").fetchone() == (VERSION - 1,)
 
 
+def test_files_of_others_beside_the_runs_are_no_runs(filled, told):
+    for name in ("notes.txt", "._run-1.json"):  # as macOS puts beside each file of a share
+        (filled.layout.runs / name).write_bytes(b"\0")
+    assert filled.catalog.query("SELECT run_id FROM runs") == [{"run_id": "run-1"}]
+    assert (told, filled.verify()) == ([], [])
+
+
 # -- others who hold it -----------------------------------------------------------------------------------
 
 

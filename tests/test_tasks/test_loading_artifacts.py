@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,13 +58,16 @@ def test_a_state_of_a_version_taken_down_does_not_go_back(tmp_path):
         PackedDataset(place).load_state_dict(PackedDataset(export).state_dict())
 
 
-def test_a_name_is_looked_up_in_the_store_of_the_environment(traced, monkeypatch):
+def test_a_name_is_looked_up_in_the_store_of_the_environment(traced, monkeypatch, tmp_path):
     by_folder = tokenizer.load(traced.store.path(traced.store.resolve("tokenizer/line")))
     assert tokenizer.load("tokenizer/line@v1", store=traced.store.root) == by_folder
     monkeypatch.setenv("TOKMILL_STORE", str(traced.store.root))
     assert tokenizer.load("tokenizer/line") == by_folder
     with PackedDataset("packed/line") as dataset:
         assert dataset.path == traced.store.path(traced.packed)
+    copy = shutil.copytree(dataset.path, tmp_path / "packed" / "line")  # a folder called like a name
+    with PackedDataset(copy) as dataset:
+        assert dataset.path == copy
 
 
 def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypatch):

@@ -80,6 +80,11 @@ POINTS = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 3})]
             "the 400 tokens .* end before the schedule's last change, at token 500. Feasible: max_repetition "
             "of at least a = 1.26 at total_tokens=501",
         ),
+        (
+            {"a": 3200, "b": 14400},
+            {"schedule": POINTS, "schedule_unit": "steps", "sequence_length": 8, "global_batch_size": 2},
+            r"end before the schedule's last change, at step 500 \(token 8000\)",
+        ),
         (EQUAL, {"min_epochs": 2.0}, "min_epochs=2 of 'a' must be at most its max_repetition=1"),
         (EQUAL, {"weights": {"a": 1, "b": 0}, "min_epochs": {"b": 0.5}}, "=0.5 of 'b', but its weight is 0"),
         (EQUAL, {"min_epochs": {"x": 1.0}}, "min_epochs name an unknown source 'x'"),

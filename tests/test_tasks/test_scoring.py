@@ -63,8 +63,8 @@ def noise(folder, *texts, end_id=None):
          [0, 2 / 4, 2 / 3, 1, 1 / 4]),
         # aaaaa: aaa, aaa, aaa; abcabc: abc bca cab abc; ab: none
         ("repetition", ["aaaaa", "abcabc", "abcdef", "ab"], [2 / 3, 1 / 4, 0, 0]),
-        # abcd, then one match for the rest: 4 × 2 bits + 24 bits, of 16 × 8 bits. abcdefgh: 8 × 3 bits of 64.
-        ("compression", ["abcd" * 4, "abcdefgh", "aaaa"], [(8 + 24) / 128, 24 / 64, 0]),
+        # abcd, then one match for the rest: 4 × 2 bits + 24 bits, of 32 × 8 bits. abcdefgh: 8 × 3 bits of 64.
+        ("compression", ["abcd" * 8, "abcdefgh", "aaaa"], [(8 + 24) / 256, 24 / 64, 0]),
     ],
 )  # fmt: skip
 def test_noise_by_hand(tmp_path, measure, texts, expected):

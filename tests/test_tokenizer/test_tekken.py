@@ -71,7 +71,10 @@ def test_what_tekken_cannot_express_is_refused_by_name(tokens, tmp_path):
         with pytest.raises(FormatError, match=f"format='tekken'.*{says}"):
             tokenizer.train(TRAINING_TEXTS, vocab_size=300, special_tokens=specials).save(tmp_path, "tekken")
     tok = loaded(tmp_path, file_of(tokens))
-    assert tokenizer.load(tok.save(tmp_path / "again", "tekken")[0]) == tok
+    (file,) = tok.save(tmp_path / "again", "tekken")
+    assert tokenizer.load(file) == tok
+    content = json.loads(file.read_bytes())
+    assert content["config"]["num_vocab_tokens"] == len(content["vocab"])
     with pytest.raises(FormatError, match="pass the path alone"):
         tokenizer.load(tmp_path / "again", split_pattern="gpt2")
     with pytest.raises(FormatError, match=r"format='tekken'.*no normalizer"):
