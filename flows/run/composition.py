@@ -1,10 +1,10 @@
 """The DAG of a profile, written once: executors run it or plan it.
 
-    sources ─ corpus ─┬─ counts ─ balance ─ tokenizer ─ audit ──────────────┐
-                      └──────────────────────── encoded ─ mixture ─ packed ─ card
-                                                  ├─ scores ─┘              │
-                                                  └─ usage ─────────────────┘
-                                                       └─ tokenizer_card
+    sources ─ corpus ─┬─ counts ─ balance ─ tokenizer ─┬─ audit ────────────────────────┐
+                      └────────────────────────────────┴─ encoded ─┬─ mixture ─ packed ─┼─ card
+                                                                   ├─ scores ┘          │
+                                                                   └─ usage ─┬──────────┘
+                                                                             └─ tokenizer_card
 
 With `[holdout]`, the corpus is divided first. Everything above is made of the documents for training; those
 held out are encoded, mixed and packed by themselves, as `packed/NAME.validation`.

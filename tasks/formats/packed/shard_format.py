@@ -180,8 +180,9 @@ def write_sequences(
     chosen = formats_of(formats)
     writers = [(known, "write_{}", known.names) for known in chosen]
     if any(known.tokens_only for known in chosen):
-        writers.append((FORMATS[0], "write_boundaries", _BOUNDARIES))
-        writers += [(FORMATS[0], "write_label_mask", _LABELS)] if shape.labels else []
+        beside = next(known for known in FORMATS if known.tokens_only)
+        writers.append((beside, "write_boundaries", _BOUNDARIES))
+        writers += [(beside, "write_label_mask", _LABELS)] if shape.labels else []
     with ExitStack() as stack:
         appends: list[Append] = []
         for known, function, names in writers:
