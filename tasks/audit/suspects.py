@@ -33,7 +33,6 @@ _FIRST_RANKS = 1000  # added to ranks: the most frequent tokens are not on the l
 _RARE = 100
 _UNREACHABLE, _FRAGMENT = 100.0, -100.0
 _NUM_EXAMPLES = 200
-_NUM_PLACES = 1000
 
 
 def find_suspects(
@@ -195,24 +194,22 @@ def _sources(by_source: Mapping[str, NDArray[np.uint64]], order: NDArray[np.int6
 
 
 def _examples(tokens: list[bytes], counts: Mapping[str, PretokenCounts]) -> list[str | None]:
-    """Return for the first tokens the most frequent pre-token that holds each, among the first found."""
-    found: list[str | None] = [None] * len(tokens)
-    texts = [(given, given.data.tobytes()) for given in counts.values()]
-    for k, token in enumerate(tokens[:_NUM_EXAMPLES]):
-        best = max((_most_frequent(token, *text) for text in texts), default=(0, b""))
-        found[k] = best[1].decode("utf-8", "backslashreplace") if best[0] else None
-    return found
+    """Return for the first tokens the most frequent pre-token of all sources that holds each."""
+    if not counts:
+        return [None] * len(tokens)
+    ordered = PretokenCounts.most_frequent_first(counts.values())
+    text = ordered.data.tobytes()
+    found = [_first_with(token, text, ordered.offsets) for token in tokens[:_NUM_EXAMPLES]]
+    return found + [None] * (len(tokens) - len(found))
 
 
-def _most_frequent(token: bytes, counts: PretokenCounts, text: bytes) -> tuple[int, bytes]:
-    """Return the number of occurrences and the bytes of a pre-token with these bytes; 0 if there is none."""
-    best, at = (0, b""), text.find(token)
-    for _ in range(_NUM_PLACES):
-        if at < 0:
-            break
-        k = int(np.searchsorted(counts.offsets, at, side="right")) - 1
-        start, end = int(counts.offsets[k]), int(counts.offsets[k + 1])
+def _first_with(token: bytes, text: bytes, offsets: NDArray[np.int64]) -> str | None:
+    """Return the first of some strings, one after the other in a text, that holds a token."""
+    at = text.find(token)
+    while at >= 0:
+        k = int(np.searchsorted(offsets, at, side="right")) - 1
+        start, end = offsets[k : k + 2].tolist()
         if at + len(token) <= end:
-            best = max(best, (int(counts.counts[k]), text[start:end]))
-        at = text.find(token, end)
-    return best
+            return text[start:end].decode("utf-8", "backslashreplace")
+        at = text.find(token, at + 1)
+    return None

@@ -119,6 +119,9 @@ def test_the_example_is_the_most_frequent_pretoken_that_holds_it() -> None:
     counts = {"web": PretokenCounts.from_dict({b" abcde": 3, b"abcd": 1, b"zabcdz": 6, b"ab": 99, b"cd": 50})}
     rows = found(counts_of(ab=9), training=training, counts=counts)
     assert next(row["example"] for row in rows if row["text"] == "abcd") == "zabcdz"
+    counts |= {"code": PretokenCounts.from_dict({b"abcdef": 7, b"a": 8})}
+    rows = found(counts_of(ab=9), training=training, counts=counts)
+    assert next(row["example"] for row in rows if row["text"] == "abcd") == "abcdef"
 
 
 def test_without_counts_ranks_and_signs_tell() -> None:
