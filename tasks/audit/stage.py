@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokmill.tasks.audit.params import AuditParams
-from tokmill.tasks.audit.text import sampled
+from tokmill.tasks.audit.text import read_measured, sampled
 from tokmill.tasks.core.errors import AuditError, GateError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.corpus import Corpus
@@ -22,6 +20,7 @@ from tokmill.tasks.remote.location import located
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from tokmill.tasks.audit.measurement import Measured
@@ -127,16 +126,12 @@ def _measured(
     params: AuditParams, tok: "Tokenizer", corpus: Corpus, texts: Sequence[Path]
 ) -> "dict[str, Measured]":
     """Return what was measured of each source; sources without text were measured as empty."""
-    from tokmill.tasks.audit.measurement import Amounts, Measured
-    from tokmill.tasks.audit.text import read_measured
+    from tokmill.tasks.audit.measurement import Measured
 
     found = {source: Measured.none(tok.vocab_size) for source in corpus.sources}
     for (shard, _), path in zip(sampled(corpus, params.sample_megabytes), texts, strict=True):
         raise_if_stopped()
-        amounts, example, documents = read_measured(path, tok.vocab_size)
-        ids = np.concatenate(documents) if documents else np.zeros(0, np.uint32)
-        counts = np.bincount(ids, minlength=tok.vocab_size).astype(np.uint64)
-        found[shard.source].add(Measured(Amounts(**amounts), counts, documents, example))
+        found[shard.source].add(read_measured(path, tok.vocab_size))
     return found
 
 

@@ -8,6 +8,7 @@ blank.
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import numpy as np
 import unicodedata2 as unicodedata
@@ -37,6 +38,7 @@ def cut_marks(firsts: Mapping[str, int]) -> dict[str, float]:
     return {s: share for s, share in shares.items() if share >= LEAST_SHARE and marks[s] >= LEAST_COUNT}
 
 
+@cache
 def _script(character: str) -> str:
     """Return the script of a letter or mark: the first word of its Unicode name, such as `Tamil`."""
     name: str = unicodedata.name(character, "Unnamed")
@@ -68,12 +70,11 @@ def firsts_of_counts(
 
 def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
     """Return the scripts in which tokens hold several letters, but none a letter and its mark."""
-    firsts, inner = Counter[str](), set[str]()
-    for text, count in tokens:
-        word = text.removeprefix(" ")
-        if word:
-            firsts[word[0]] += count
-            inner.update(word[1:])
+    firsts, words = Counter[str](), [(text.removeprefix(" "), count) for text, count in tokens]
+    for word, count in words:
+        firsts[word[:1]] += count
+    del firsts[""]
+    inner = set("".join(word[1:] for word, _ in words))
     joined = {_script(mark) for mark in inner if unicodedata.category(mark)[0] == "M"}
     several = {_script(letter) for letter in inner if unicodedata.category(letter)[0] == "L"}
     shares = cut_marks(firsts)
