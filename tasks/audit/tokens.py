@@ -77,6 +77,7 @@ def describe_tokens(
         seen: bool [vocab_size], tokens that occur in text that was encoded; they need not be tried.
     """
     kinds, surfaces = tok.definition.kinds(), surfaces_of(tok)
+    tokens, model = tok.definition.tokens, tok.definition.model
     known = np.zeros(tok.vocab_size, np.bool_) if seen is None else seen.copy()
     if training is not None:
         known |= training.counts > 0
@@ -88,13 +89,13 @@ def describe_tokens(
     ordinary = np.array([kinds[i] not in EXTRAORDINARY for i in ids], np.bool_)
     columns: dict[str, Any] = {
         "token_id": ids,
-        "token": [tok.definition.tokens[i] for i in ids],
-        "text": [tok.definition.model.readable(i) for i in ids],
+        "token": [tokens[i] for i in ids],
+        "text": [model.readable(i) for i in ids],
         "kind": [kinds[i] for i in ids],
         "rank": _where(ranks[ids] >= 0, ranks[ids]),
         "left": _where(left[ids] >= 0, left[ids]),
         "right": _where(right[ids] >= 0, right[ids]),
-        **_of_texts([surfaces[i] or tok.definition.tokens[i] for i in ids]),
+        **_of_texts([surfaces[i] or tokens[i] for i in ids]),
         "num_training": [None] * len(ids) if training is None else training.counts[ids],
         "weighted_training": [None] * len(ids)
         if training is None

@@ -70,7 +70,8 @@ def firsts_of_counts(
 
 def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
     """Return the scripts in which tokens hold several letters, but none a letter and its mark."""
-    firsts, words = Counter[str](), [(text.removeprefix(" "), count) for text, count in tokens]
+    firsts = Counter[str]()
+    words = [(text.removeprefix(" "), count) for text, count in tokens if not text.isascii()]  # without marks
     for word, count in words:
         firsts[word[:1]] += count
     del firsts[""]
