@@ -106,9 +106,9 @@ class _Bits(NamedTuple):
 
 def shannon_bits(token_counts: NDArray[np.uint64]) -> float | None:
     """Return the entropy of some frequencies in bits; None if nothing occurs."""
-    counts = token_counts[token_counts > 0].tolist()
-    total = sum(counts)
-    return math.fsum(-count / total * math.log2(count / total) for count in counts) if counts else None
+    counts, total = _numbers(token_counts)
+    bits = (-times * count / total * math.log2(count / total) for count, times in counts)
+    return math.fsum(bits) if counts else None
 
 
 def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
@@ -124,12 +124,18 @@ def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
         the Noiseless Channel", with the order that they recommend. (They divide by the logarithm of the size
         of the whole vocabulary.) None if no token occurs, or n < 2.
     """
-    counts = token_counts[token_counts > 0].tolist()
+    counts, total = _numbers(token_counts)
     if not counts or len(token_counts) < 2:
         return None
-    total = sum(counts)
-    power = math.fsum((count / total) ** RENYI_ORDER for count in counts)
+    power = math.fsum(times * (count / total) ** RENYI_ORDER for count, times in counts)
     return round(math.log(power) / (1 - RENYI_ORDER) / math.log(len(token_counts)), 6)
+
+
+def _numbers(token_counts: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], int]:
+    """Return each number of occurrences with how many tokens have it, and the sum of all."""
+    found = np.unique(token_counts[token_counts > 0], return_counts=True)
+    counts = [*zip(*(column.tolist() for column in found), strict=True)]
+    return counts, sum(count * times for count, times in counts)
 
 
 def _unigram_bits(one: Measured) -> float | None:

@@ -230,15 +230,12 @@ def summarize(
 def write_audit(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary") -> None:
     """Write the files of an audit."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     from tokmill.tasks.audit.gates import SCHEMA
     from tokmill.tasks.audit.summary import SUMMARY_FILE, to_markdown
+    from tokmill.tasks.formats.files.arrays import write_catalog
 
-    (out / "catalog").mkdir()
-    gates = {"vocab_gates": pa.Table.from_pylist(summary.limits, SCHEMA)}
-    for name, table in {**tables, **gates}.items():
-        parquet.write_table(table, out / "catalog" / f"{name}.parquet", compression="zstd")
+    write_catalog(out, {**tables, "vocab_gates": pa.Table.from_pylist(summary.limits, SCHEMA)})
     write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary), "utf-8")
 

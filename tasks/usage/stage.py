@@ -54,8 +54,7 @@ def run(
     counts: Path | None = None,
 ) -> Outcome:
     """Write the tables and summary into `out`."""
-    from pyarrow import parquet
-
+    from tokmill.tasks.formats.files.arrays import write_catalog
     from tokmill.tasks.usage.summary import SHOWN, SUMMARY_FILE, summarize, to_markdown
     from tokmill.tasks.usage.tables import Vocabulary, usage_tables
 
@@ -65,9 +64,7 @@ def run(
     tables = usage_tables(vocabulary, sources)
     summary = summarize(tables, vocabulary, sources)
     suspects = _with_contexts(_suspects(audit, counts, sources), tokenizer, shards)
-    (out / "catalog").mkdir()
-    for name, table in {**tables, "vocab_suspects": suspects}.items():
-        parquet.write_table(table, out / "catalog" / f"{name}.parquet", compression="zstd")
+    write_catalog(out, {**tables, "vocab_suspects": suspects})
     write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary, suspects.slice(0, SHOWN).to_pylist()), "utf-8")
     return Outcome(metrics={**_metrics(summary), "num_suspects": len(suspects)})
