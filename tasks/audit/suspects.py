@@ -8,7 +8,7 @@ first.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -40,7 +40,7 @@ def find_suspects(
     occurrences: NDArray[np.uint64],
     *,
     training: Mapping[str, NDArray[np.uint64]] | None = None,
-    counts: Mapping[str, PretokenCounts] | None = None,
+    counts: Iterable[PretokenCounts] | None = None,
 ) -> pa.Table:
     """Return the table `vocab_suspects`, the most suspicious first.
 
@@ -48,7 +48,7 @@ def find_suspects(
         tokens: `vocab_tokens`.
         occurrences: uint64 [vocab_size], how often each token occurs in what was encoded.
         training: by source, how often each token occurs in the training text: uint64 [vocab_size].
-        counts: by source, the pre-tokens of the training text, for examples.
+        counts: the pre-tokens of the training text, source by source, for examples.
     """
     ordinary = tokens.filter(pc.is_valid(tokens["reachable"]))
     ids = ordinary["token_id"].to_numpy()
@@ -73,7 +73,7 @@ def find_suspects(
         "num_occurrences": occurrences[ids[order]],
         "expected": np.round(expected[order], 3),
         "source": _sources(by_source, order),
-        "example": _examples(ordinary["token"].take(pa.array(order)).to_pylist(), counts or {}),
+        "example": _examples(ordinary["token"].take(pa.array(order)).to_pylist(), counts),
     }
     filled = {name: [None] * len(order) if given is None else given for name, given in columns.items()}
     return pa.table(filled, schema=SCHEMA)
@@ -193,11 +193,11 @@ def _sources(by_source: Mapping[str, NDArray[np.uint64]], order: NDArray[np.int6
     return [names[place] if amounts[place, k] else None for k, place in enumerate(most)]
 
 
-def _examples(tokens: list[bytes], counts: Mapping[str, PretokenCounts]) -> list[str | None]:
+def _examples(tokens: list[bytes], counts: Iterable[PretokenCounts] | None) -> list[str | None]:
     """Return for the first tokens the most frequent pre-token of all sources that holds each."""
-    if not counts:
+    if counts is None:
         return [None] * len(tokens)
-    ordered = PretokenCounts.most_frequent_first(counts.values())
+    ordered = PretokenCounts.most_frequent_first(counts)
     text = ordered.data.tobytes()
     found = [_first_with(token, text, ordered.offsets) for token in tokens[:_NUM_EXAMPLES]]
     return found + [None] * (len(tokens) - len(found))

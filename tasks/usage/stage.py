@@ -81,7 +81,7 @@ def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse
     vocab_size = len(occurrences)
     tokens, trained = (read_table(audit, name, vocab_size) for name in ("vocab_tokens", "vocab_training"))
     counted = None if counts is None else Counts.open(counts)
-    pretokens = {} if counted is None else {source: counted.counts(source) for source in counted.sources}
+    pretokens = None if counted is None else map(counted.counts, counted.sources)
     return find_suspects(tokens, occurrences, training=read_training(trained, vocab_size), counts=pretokens)
 
 
