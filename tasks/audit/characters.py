@@ -3,10 +3,11 @@
 They are found by the `regex` package, whose tables do not depend on the version of Python.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import regex
+from numpy.typing import NDArray
 
 SCRIPTS = (
     *("Latin", "Cyrillic", "Greek", "Han", "Hiragana", "Katakana", "Hangul", "Arabic", "Hebrew"),
@@ -17,55 +18,73 @@ SCRIPTS = (
     *("Sundanese", "Cham", "Nko", "Vai", "Adlam", "Cuneiform", "Egyptian_Hieroglyphs", "Tai_Le"),
     *("New_Tai_Lue", "Tai_Tham", "Limbu", "Lepcha", "Meetei_Mayek", "Ol_Chiki"),
 )
-_NO_SCRIPT = ("Common", "Inherited")
+_NAMES = sorted((*SCRIPTS, "Other"))
+_SCRIPTS = [rf"\p{{Script={name}}}" for name in SCRIPTS]
+_OTHER = rf"[^\p{{Script=Common}}\p{{Script=Inherited}}{''.join(_SCRIPTS)}]"
 _CATEGORIES = "LMNPSZC"
-_CASES = {"upper": r"[\p{Lu}\p{Lt}]", "lower": r"\p{Ll}"}
+_CASED, _UPPER = r"[\p{Lu}\p{Lt}\p{Ll}]", r"[\p{Lu}\p{Lt}]"
+_NUM_CODE_POINTS = 0x110000
 
 
-@dataclass(frozen=True)
 class Characters:
-    """What is known of some characters.
+    """What is known of the characters of some texts."""
 
-    Attributes:
-        categories: major category of each: L, M, N, P, S, Z or C.
-        cases: `upper` or `lower` of each that has a case.
-        scripts: the script of each that has one; `Other` if it is not in `SCRIPTS`.
-    """
+    def __init__(self, texts: Sequence[str]) -> None:
+        seen: NDArray[np.bool_] = np.zeros(_NUM_CODE_POINTS, np.bool_)
+        seen[_codes(texts)] = True
+        every = np.flatnonzero(seen).astype("<u4").tobytes().decode("utf-32-le")
+        scripts = dict(zip(SCRIPTS, _SCRIPTS, strict=True)) | {"Other": _OTHER}
+        self._scripts = _bits([scripts[name] for name in _NAMES], every)
+        self._categories = _bits([rf"\p{{{name}}}" for name in _CATEGORIES], every)
+        self._cases = _bits([_CASED, _UPPER], every)
 
-    categories: dict[str, str]
-    cases: dict[str, str]
-    scripts: dict[str, str]
+    def scripts_of(self, texts: Sequence[str]) -> list[str]:
+        """Return the scripts of each text in alphabetical order, joined by `+`; empty if it has none.
 
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> "Characters":
-        """Look up the characters of some texts."""
-        every = "".join(sorted(set().union(*texts)))
-        known = {s: name for name in SCRIPTS for s in _matching(rf"\p{{Script={name}}}", every)}
-        no_script = {s for name in _NO_SCRIPT for s in _matching(rf"\p{{Script={name}}}", every)}
-        return cls(
-            {s: name for name in _CATEGORIES for s in _matching(rf"\p{{{name}}}", every)},
-            {s: name for name, pattern in _CASES.items() for s in _matching(pattern, every)},
-            {s: known.get(s, "Other") for s in every if s not in no_script},
-        )
+        `Other` stands for those that are not in `SCRIPTS`.
+        """
+        return _joined(_in_texts(self._scripts, texts), _NAMES, "+")
 
-    def scripts_of(self, text: str) -> str:
-        """Return the scripts of a text in alphabetical order, joined by `+`; empty if it has none."""
-        return "+".join(sorted({self.scripts[s] for s in text if s in self.scripts}))
+    def categories_of(self, texts: Sequence[str]) -> list[str]:
+        """Return the major categories of each text's characters, in the order L, M, N, P, S, Z, C."""
+        return _joined(_in_texts(self._categories, texts), _CATEGORIES, "")
 
-    def categories_of(self, text: str) -> str:
-        """Return the major categories of a text's characters, in the order L, M, N, P, S, Z, C."""
-        found = {self.categories[s] for s in text}
-        return "".join(name for name in _CATEGORIES if name in found)
-
-    def casing_of(self, text: str) -> str:
+    def casing_of(self, texts: Sequence[str]) -> list[str]:
         """Return `lower`, `upper`, `title` (the first letter of several is upper case), `mixed` or `none`."""
-        cases = [self.cases[s] for s in text if s in self.cases]
-        if not cases:
-            return "none"
-        if len(set(cases)) == 1:
-            return cases[0]
-        return "title" if cases[0] == "upper" and set(cases[1:]) == {"lower"} else "mixed"
+        number = len(texts)
+        cases = self._cases[_codes(texts)]
+        cased, upper = np.flatnonzero(cases), cases[cases > 0] > 1
+        of_text = np.repeat(np.arange(number), [*map(len, texts)])[cased]
+        letters, uppers = np.bincount(of_text, minlength=number), np.bincount(of_text, upper, number)
+        begins = np.append(upper, False)[np.searchsorted(of_text, np.arange(number))]
+        found = [letters == 0, uppers == 0, uppers == letters, begins & (uppers == 1)]
+        casing: list[str] = np.select(found, ["none", "lower", "upper", "title"], "mixed").tolist()
+        return casing
 
 
-def _matching(pattern: str, characters: str) -> Iterable[str]:
-    return regex.findall(pattern, characters)  # type: ignore[no-any-return]
+def _codes(texts: Iterable[str]) -> NDArray[np.uint32]:
+    return np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
+
+
+def _bits(patterns: Sequence[str], characters: str) -> NDArray[np.int64]:
+    """Return which patterns match each code point, a bit for each: int64 [0x110000]."""
+    found = np.zeros(_NUM_CODE_POINTS, np.int64)
+    for k, pattern in enumerate(patterns):
+        found[_codes(regex.findall(pattern, characters))] |= 1 << k
+    return found
+
+
+def _in_texts(bits: NDArray[np.int64], texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the bits of all characters of each text."""
+    lengths = np.array([*map(len, texts)], np.int64)
+    every = np.append(bits[_codes(texts)], 0)  # for the start of a last text that is empty
+    return np.where(lengths > 0, np.bitwise_or.reduceat(every, np.cumsum(lengths) - lengths), 0)
+
+
+def _joined(masks: NDArray[np.int64], names: Sequence[str], separator: str) -> list[str]:
+    """Return the names of the bits of each mask."""
+    distinct, which = np.unique(masks, return_inverse=True)
+    said = [
+        separator.join(name for k, name in enumerate(names) if mask >> k & 1) for mask in distinct.tolist()
+    ]
+    return [said[k] for k in which.tolist()]

@@ -85,12 +85,12 @@ class _Bits(NamedTuple):
         num_bytes, is_lost = one.amounts.num_bytes, one.amounts.num_changed > 0
         if is_lost:
             return cls(num_bytes, is_lost, None, None)
-        few = min(-(-num_bytes // _TRIGRAM_BYTES), len(one.documents) // 2)
-        some = one.documents[:: max(few, 1)]
+        few = min(-(-num_bytes // _TRIGRAM_BYTES), one.amounts.num_documents // 2)
+        some = one.documents(max(few, 1))
         trigram = _trigram_bits(some, vocab_size)
         if trigram is not None:
             trigram *= one.amounts.num_tokens / sum(map(len, some))
-        return cls(num_bytes, is_lost, _unigram_bits(one.documents, vocab_size), trigram)
+        return cls(num_bytes, is_lost, _unigram_bits(one), trigram)
 
     @staticmethod
     def per_byte(several: Sequence["_Bits"]) -> dict[str, float | None]:
@@ -106,9 +106,9 @@ class _Bits(NamedTuple):
 
 def shannon_bits(token_counts: NDArray[np.uint64]) -> float | None:
     """Return the entropy of some frequencies in bits; None if nothing occurs."""
-    counts = token_counts[token_counts > 0].tolist()
-    total = sum(counts)
-    return math.fsum(-count / total * math.log2(count / total) for count in counts) if counts else None
+    counts, total = _numbers(token_counts)
+    bits = (-times * count / total * math.log2(count / total) for count, times in counts)
+    return math.fsum(bits) if counts else None
 
 
 def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
@@ -124,23 +124,29 @@ def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
         the Noiseless Channel", with the order that they recommend. (They divide by the logarithm of the size
         of the whole vocabulary.) None if no token occurs, or n < 2.
     """
-    counts = token_counts[token_counts > 0].tolist()
+    counts, total = _numbers(token_counts)
     if not counts or len(token_counts) < 2:
         return None
-    total = sum(counts)
-    power = math.fsum((count / total) ** RENYI_ORDER for count in counts)
+    power = math.fsum(times * (count / total) ** RENYI_ORDER for count, times in counts)
     return round(math.log(power) / (1 - RENYI_ORDER) / math.log(len(token_counts)), 6)
 
 
-def _unigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> float | None:
+def _numbers(token_counts: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], int]:
+    """Return each number of occurrences with how many tokens have it, and the sum of all."""
+    found = np.unique(token_counts[token_counts > 0], return_counts=True)
+    counts = [*zip(*(column.tolist() for column in found), strict=True)]
+    return counts, sum(count * times for count, times in counts)
+
+
+def _unigram_bits(one: Measured) -> float | None:
     """Return what the unigram models of both halves need for the other; None without two documents."""
-    if len(documents) < 2:
+    lengths = np.diff(one.offsets)
+    if len(lengths) < 2:
         return None
-    halves = [
-        np.bincount(np.concatenate(documents[half::2]), minlength=vocab_size).astype(np.float64)
-        for half in (0, 1)
-    ]
-    chances = [(half + 0.5) / (half.sum() + 0.5 * vocab_size) for half in halves]
+    of_first = one.ids[np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)]
+    first = np.bincount(of_first, minlength=len(one.token_counts)).astype(np.float64)
+    halves = [first, one.token_counts.astype(np.float64) - first]
+    chances = [(half + 0.5) / (half.sum() + 0.5 * len(half)) for half in halves]
     return float(sum(-(halves[1 - half] @ np.log2(chances[half])) for half in (0, 1)))
 
 

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokmill.tasks.audit.params import AuditParams
-from tokmill.tasks.audit.text import sampled
+from tokmill.tasks.audit.text import read_measured, sampled
 from tokmill.tasks.core.errors import AuditError, GateError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.corpus import Corpus
@@ -22,6 +20,7 @@ from tokmill.tasks.remote.location import located
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from tokmill.tasks.audit.measurement import Measured
@@ -127,16 +126,12 @@ def _measured(
     params: AuditParams, tok: "Tokenizer", corpus: Corpus, texts: Sequence[Path]
 ) -> "dict[str, Measured]":
     """Return what was measured of each source; sources without text were measured as empty."""
-    from tokmill.tasks.audit.measurement import Amounts, Measured
-    from tokmill.tasks.audit.text import read_measured
+    from tokmill.tasks.audit.measurement import Measured
 
     found = {source: Measured.none(tok.vocab_size) for source in corpus.sources}
     for (shard, _), path in zip(sampled(corpus, params.sample_megabytes), texts, strict=True):
         raise_if_stopped()
-        amounts, example, documents = read_measured(path, tok.vocab_size)
-        ids = np.concatenate(documents) if documents else np.zeros(0, np.uint32)
-        counts = np.bincount(ids, minlength=tok.vocab_size).astype(np.uint64)
-        found[shard.source].add(Measured(Amounts(**amounts), counts, documents, example))
+        found[shard.source].add(read_measured(path, tok.vocab_size))
     return found
 
 
@@ -235,15 +230,12 @@ def summarize(
 def write_audit(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary") -> None:
     """Write the files of an audit."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     from tokmill.tasks.audit.gates import SCHEMA
     from tokmill.tasks.audit.summary import SUMMARY_FILE, to_markdown
+    from tokmill.tasks.formats.files.arrays import write_catalog
 
-    (out / "catalog").mkdir()
-    gates = {"vocab_gates": pa.Table.from_pylist(summary.limits, SCHEMA)}
-    for name, table in {**tables, **gates}.items():
-        parquet.write_table(table, out / "catalog" / f"{name}.parquet", compression="zstd")
+    write_catalog(out, {**tables, "vocab_gates": pa.Table.from_pylist(summary.limits, SCHEMA)})
     write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary), "utf-8")
 

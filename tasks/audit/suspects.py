@@ -8,7 +8,7 @@ first.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +33,6 @@ _FIRST_RANKS = 1000  # added to ranks: the most frequent tokens are not on the l
 _RARE = 100
 _UNREACHABLE, _FRAGMENT = 100.0, -100.0
 _NUM_EXAMPLES = 200
-_NUM_PLACES = 1000
 
 
 def find_suspects(
@@ -41,7 +40,7 @@ def find_suspects(
     occurrences: NDArray[np.uint64],
     *,
     training: Mapping[str, NDArray[np.uint64]] | None = None,
-    counts: Mapping[str, PretokenCounts] | None = None,
+    counts: Iterable[PretokenCounts] | None = None,
 ) -> pa.Table:
     """Return the table `vocab_suspects`, the most suspicious first.
 
@@ -49,7 +48,7 @@ def find_suspects(
         tokens: `vocab_tokens`.
         occurrences: uint64 [vocab_size], how often each token occurs in what was encoded.
         training: by source, how often each token occurs in the training text: uint64 [vocab_size].
-        counts: by source, the pre-tokens of the training text, for examples.
+        counts: the pre-tokens of the training text, source by source, for examples.
     """
     ordinary = tokens.filter(pc.is_valid(tokens["reachable"]))
     ids = ordinary["token_id"].to_numpy()
@@ -74,7 +73,7 @@ def find_suspects(
         "num_occurrences": occurrences[ids[order]],
         "expected": np.round(expected[order], 3),
         "source": _sources(by_source, order),
-        "example": _examples(ordinary["token"].take(pa.array(order)).to_pylist(), counts or {}),
+        "example": _examples(ordinary["token"].take(pa.array(order)).to_pylist(), counts),
     }
     filled = {name: [None] * len(order) if given is None else given for name, given in columns.items()}
     return pa.table(filled, schema=SCHEMA)
@@ -194,25 +193,23 @@ def _sources(by_source: Mapping[str, NDArray[np.uint64]], order: NDArray[np.int6
     return [names[place] if amounts[place, k] else None for k, place in enumerate(most)]
 
 
-def _examples(tokens: list[bytes], counts: Mapping[str, PretokenCounts]) -> list[str | None]:
-    """Return for the first tokens the most frequent pre-token that holds each, among the first found."""
-    found: list[str | None] = [None] * len(tokens)
-    texts = [(given, given.data.tobytes()) for given in counts.values()]
-    for k, token in enumerate(tokens[:_NUM_EXAMPLES]):
-        best = max((_most_frequent(token, *text) for text in texts), default=(0, b""))
-        found[k] = best[1].decode("utf-8", "backslashreplace") if best[0] else None
-    return found
+def _examples(tokens: list[bytes], counts: Iterable[PretokenCounts] | None) -> list[str | None]:
+    """Return for the first tokens the most frequent pre-token of all sources that holds each."""
+    if counts is None:
+        return [None] * len(tokens)
+    ordered = PretokenCounts.most_frequent_first(counts)
+    text = ordered.data.tobytes()
+    found = [_first_with(token, text, ordered.offsets) for token in tokens[:_NUM_EXAMPLES]]
+    return found + [None] * (len(tokens) - len(found))
 
 
-def _most_frequent(token: bytes, counts: PretokenCounts, text: bytes) -> tuple[int, bytes]:
-    """Return the number of occurrences and the bytes of a pre-token with these bytes; 0 if there is none."""
-    best, at = (0, b""), text.find(token)
-    for _ in range(_NUM_PLACES):
-        if at < 0:
-            break
-        k = int(np.searchsorted(counts.offsets, at, side="right")) - 1
-        start, end = int(counts.offsets[k]), int(counts.offsets[k + 1])
+def _first_with(token: bytes, text: bytes, offsets: NDArray[np.int64]) -> str | None:
+    """Return the first of some strings, one after the other in a text, that holds a token."""
+    at = text.find(token)
+    while at >= 0:
+        k = int(np.searchsorted(offsets, at, side="right")) - 1
+        start, end = offsets[k : k + 2].tolist()
         if at + len(token) <= end:
-            best = max(best, (int(counts.counts[k]), text[start:end]))
-        at = text.find(token, end)
-    return best
+            return text[start:end].decode("utf-8", "backslashreplace")
+        at = text.find(token, at + 1)
+    return None

@@ -7,10 +7,9 @@ more than documents) and measures.json (`MeasuredFile`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
@@ -19,6 +18,9 @@ from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.formats.text.shards import Shard, read_shard
+
+if TYPE_CHECKING:
+    from tokmill.tasks.audit.measurement import Measured
 
 _MOST_SHARDS = 4
 
@@ -71,9 +73,9 @@ def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[
 
     batches = read_shard(Shard.model_validate(shard["shard"]), shard["roots"])
     found = measure(open_tokenizer(tokenizer), batches, params.max_bytes)
-    amounts = found.amounts._asdict()
-    write_measured(out, amounts, found.example, found.documents)
-    return Outcome(metrics={name: amounts[name] for name in ("num_documents", "num_bytes", "num_tokens")})
+    write_measured(out, found)
+    names = ("num_documents", "num_bytes", "num_tokens")
+    return Outcome(metrics={name: getattr(found.amounts, name) for name in names})
 
 
 AUDIT_SHARD = Stage(
@@ -93,22 +95,23 @@ class MeasuredFile(BaseModel):
     example: str
 
 
-def write_measured(out: Path, amounts: dict[str, int], example: str, ids: list[NDArray[np.uint32]]) -> None:
+def write_measured(out: Path, found: "Measured") -> None:
     """Write what was measured."""
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(one) for one in ids], dtype=np.int64)])
     with NpyAppender(out / "tokens.npy", np.uint32) as tokens:  # says what is wrong if the disk is full
-        for one in ids:
-            tokens.append(one)
+        tokens.append(found.ids)
     with NpyAppender(out / "offsets.npy", np.int64) as places:
-        places.append(offsets)
-    write_model(out / MEASURES_FILE, MeasuredFile(amounts=amounts, example=example))
+        places.append(found.offsets)
+    write_model(out / MEASURES_FILE, MeasuredFile(amounts=found.amounts._asdict(), example=found.example))
 
 
-def read_measured(path: Path, vocab_size: int) -> tuple[dict[str, int], str, list[NDArray[np.uint32]]]:
+def read_measured(path: Path, vocab_size: int) -> "Measured":
     """Read what `write_measured` wrote."""
+    from tokmill.tasks.audit.measurement import Amounts, Measured
+
     found = read_model(path / MEASURES_FILE, MeasuredFile, "measures of a text")
     tokens = open_vector(path / "tokens.npy", np.uint32)
     offsets = open_vector(path / "offsets.npy", np.int64)
     check_ascending(path / "offsets.npy", "offsets", offsets, first=0, last=len(tokens))
     check_within(path / "tokens.npy", "token", tokens, least=0, below=vocab_size)
-    return found.amounts, found.example, np.split(tokens, offsets[1:-1]) if len(offsets) > 1 else []
+    counts = np.bincount(tokens, minlength=vocab_size).astype(np.uint64)
+    return Measured(Amounts(**found.amounts), counts, tokens, offsets, found.example)

@@ -41,7 +41,11 @@ SCHEMA = pa.schema(
 EXTRAORDINARY = frozenset({"special", "reserved", "unknown", "hole"})
 """Kinds of ids that stand for no text."""
 
-_RUNS = {"N": "number", "Z": "white_space", "C": "white_space", "ZC": "white_space"}
+_RUNS = {
+    **{"P": "punctuation", "S": "punctuation", "PS": "punctuation", "N": "number"},
+    **{"Z": "white_space", "C": "white_space", "ZC": "white_space"},
+}
+"""What all characters of a text are, by its categories; white space only if Python agrees."""
 _LONGEST_CHARACTER = 4
 _NUM_NEIGHBOURS = 6
 _BY_MODEL = ("byte_bpe", "char_bpe", "unigram")
@@ -73,6 +77,7 @@ def describe_tokens(
         seen: bool [vocab_size], tokens that occur in text that was encoded; they need not be tried.
     """
     kinds, surfaces = tok.definition.kinds(), surfaces_of(tok)
+    tokens, model = tok.definition.tokens, tok.definition.model
     known = np.zeros(tok.vocab_size, np.bool_) if seen is None else seen.copy()
     if training is not None:
         known |= training.counts > 0
@@ -81,36 +86,33 @@ def describe_tokens(
     inner = np.unique(np.concatenate([left[left >= 0], right[right >= 0]]))
     of_merge = np.isin(np.arange(tok.vocab_size), inner)
     ids = [i for i, kind in enumerate(kinds) if kind != "hole"]
-    ordinary = [kinds[i] not in EXTRAORDINARY for i in ids]
-    columns: dict[str, list[Any]] = {
+    ordinary = np.array([kinds[i] not in EXTRAORDINARY for i in ids], np.bool_)
+    columns: dict[str, Any] = {
         "token_id": ids,
-        "token": [tok.definition.tokens[i] for i in ids],
-        "text": [tok.definition.model.readable(i) for i in ids],
+        "token": [tokens[i] for i in ids],
+        "text": [model.readable(i) for i in ids],
         "kind": [kinds[i] for i in ids],
-        "rank": _or_none(ranks[ids]),
-        "left": _or_none(left[ids]),
-        "right": _or_none(right[ids]),
-        **_of_texts([surfaces[i] or tok.definition.tokens[i] for i in ids]),
-        "num_training": [None] * len(ids) if training is None else training.counts[ids].tolist(),
+        "rank": _where(ranks[ids] >= 0, ranks[ids]),
+        "left": _where(left[ids] >= 0, left[ids]),
+        "right": _where(right[ids] >= 0, right[ids]),
+        **_of_texts([surfaces[i] or tokens[i] for i in ids]),
+        "num_training": [None] * len(ids) if training is None else training.counts[ids],
         "weighted_training": [None] * len(ids)
         if training is None
-        else [round(value, 6) for value in training.weighted[ids].tolist()],
-        "reachable": _where(ordinary, reached[ids].tolist()),
+        else [v if v.is_integer() else round(v, 6) for v in training.weighted[ids].tolist()],
+        "reachable": _where(ordinary, reached[ids]),
         "encodes_to": [becomes.get(i) for i in ids],
         "redundant": [None] * len(ids)
         if training is None
-        else _where(ordinary, (of_merge & (training.counts == 0))[ids].tolist()),
+        else _where(ordinary, (of_merge & (training.counts == 0))[ids]),
         "duplicate_of": _duplicates(ids, surfaces),
     }
     return pa.table(columns, schema=SCHEMA)
 
 
-def _where(conditions: Sequence[bool], values: Sequence[Any]) -> list[Any]:
-    return [value if condition else None for condition, value in zip(conditions, values, strict=True)]
-
-
-def _or_none(values: NDArray[np.int64]) -> list[int | None]:
-    return [None if value < 0 else value for value in values.tolist()]
+def _where(conditions: NDArray[np.bool_], values: NDArray[Any]) -> pa.Array:
+    """Return values that are NULL unless a condition holds."""
+    return pa.array(values, mask=~conditions)
 
 
 def _merges(tok: Tokenizer) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -131,21 +133,27 @@ def _merges(tok: Tokenizer) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
     return left, right, ranks
 
 
-def _of_texts(surfaces: Sequence[bytes]) -> dict[str, list[Any]]:
+def _of_texts(surfaces: Sequence[bytes]) -> dict[str, Any]:
     """Return the columns that follow from the surfaces alone."""
-    texts = [_text(surface) for surface in surfaces]
-    characters = Characters.of(text for text in texts if text)
-    cores = [text.removeprefix(" ") if text and text != " " else text for text in texts]
+    decoded = [_text(surface) for surface in surfaces]
+    texts = [text or "" for text in decoded]
+    cores = [text if text == " " else text.removeprefix(" ") for text in texts]
+    words = [core.strip() for core in cores]
+    characters = Characters(texts)
+    runs = zip(cores, map(_RUNS.get, characters.categories_of(cores)), strict=True)
     return {
         "num_bytes": [len(surface) for surface in surfaces],
-        "num_chars": [None if text is None else len(text) for text in texts],
-        "scripts": ["" if text is None else characters.scripts_of(text) for text in texts],
-        "categories": ["" if text is None else characters.categories_of(text) for text in texts],
-        "is_utf8": [text is not None for text in texts],
+        "num_chars": [None if text is None else len(text) for text in decoded],
+        "scripts": characters.scripts_of(texts),
+        "categories": characters.categories_of(texts),
+        "is_utf8": [text is not None for text in decoded],
         "leading_space": [surface.startswith(b" ") and len(surface) > 1 for surface in surfaces],
-        "casing": ["none" if text is None else characters.casing_of(text) for text in texts],
-        "run": [_run(characters, core) for core in cores],
-        "word": [_word(characters, core) for core in cores],
+        "casing": characters.casing_of(texts),
+        "run": [None if run == "white_space" and not core.isspace() else run for core, run in runs],
+        "word": [
+            None if not word or categories.strip("LMN") else word.lower()
+            for word, categories in zip(words, characters.categories_of(words), strict=True)
+        ],
     }
 
 
@@ -154,23 +162,6 @@ def _text(surface: bytes) -> str | None:
         return surface.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _run(characters: Characters, text: str | None) -> str | None:
-    """Return what all characters of a text are, if it is one of these."""
-    if not text:
-        return None
-    found = characters.categories_of(text)
-    if set(found) <= {"P", "S"}:
-        return "punctuation"
-    return _RUNS.get(found) if found == "N" or text.isspace() else None
-
-
-def _word(characters: Characters, text: str | None) -> str | None:
-    """Return the word that a text is, in lower case; None if it is anything else."""
-    core = text.strip() if text else ""
-    is_word = bool(core) and set(characters.categories_of(core)) <= {"L", "M", "N"}
-    return core.lower() if is_word else None
 
 
 def _duplicates(ids: Sequence[int], surfaces: Sequence[bytes]) -> list[int | None]:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tokenizer.core.stopping import interrupted_by_a_stop
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -47,8 +46,7 @@ def require_duckdb() -> None:
         import duckdb  # noqa: F401
     except ModuleNotFoundError as error:
         raise NoDuckDBError(
-            "DuckDB is not installed, so there is no catalog to ask and nothing to count with: "
-            "python -m pip install duckdb"
+            "DuckDB is not installed, so there is no catalog to ask: python -m pip install duckdb"
         ) from error
 
 
@@ -77,13 +75,6 @@ def connect(
         connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-@contextmanager
-def database_of_a_stage(**limits: str | int) -> "Iterator[DuckDBPyConnection]":
-    """Open an empty database in memory, whose queries end if the run is being stopped; as `connect`."""
-    with connect(**limits) as database, interrupted_by_a_stop(database.interrupt):  # type: ignore[arg-type]
-        yield database
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
+from tokmill.tasks.formats.files.arrays import write_catalog
 from tokmill.tasks.formats.files.manifests import Entry, read_model, write_model
 from tokmill.tasks.sweep.cell import Cell
 from tokmill.tasks.sweep.recommendation import SweepParams, cost_of, knees, operations_text, recommend
@@ -180,9 +180,7 @@ def _write_tables(out: Path, summary: SweepSummary, cells: Sequence[Cell]) -> No
         "sweep_sources": pa.Table.from_pylist(sources, SOURCES),
         "sweep_languages": pa.Table.from_pylist(languages, LANGUAGES),
     }
-    (out / "catalog").mkdir()
-    for name, rows in tables.items():
-        parquet.write_table(rows, out / "catalog" / f"{name}.parquet", compression="zstd")
+    write_catalog(out, tables)
 
 
 def _metrics(summary: SweepSummary) -> dict[str, Scalar]:

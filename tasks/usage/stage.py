@@ -17,6 +17,7 @@ from tokmill.tasks.core.stage import Outcome, Params, Scalar, Stage
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,19 +54,17 @@ def run(
     counts: Path | None = None,
 ) -> Outcome:
     """Write the tables and summary into `out`."""
-    from pyarrow import parquet
-
+    from tokmill.tasks.formats.files.arrays import write_catalog
     from tokmill.tasks.usage.summary import SHOWN, SUMMARY_FILE, summarize, to_markdown
-    from tokmill.tasks.usage.tables import Vocabulary, usage_database, write_tables
+    from tokmill.tasks.usage.tables import Vocabulary, usage_tables
 
     sources = _sources(encoded, shards)
     definition = open_tokenizer(tokenizer).definition
     vocabulary = Vocabulary(definition.tokens, definition.kinds(), definition.model.readable)
-    with usage_database(vocabulary, sources) as database:
-        summary = summarize(database, vocabulary, sources)
-        write_tables(database, out / "catalog")
+    tables = usage_tables(vocabulary, sources)
+    summary = summarize(tables, vocabulary, sources)
     suspects = _with_contexts(_suspects(audit, counts, sources), tokenizer, shards)
-    parquet.write_table(suspects, out / "catalog" / "vocab_suspects.parquet", compression="zstd")
+    write_catalog(out, {**tables, "vocab_suspects": suspects})
     write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary, suspects.slice(0, SHOWN).to_pylist()), "utf-8")
     return Outcome(metrics={**_metrics(summary), "num_suspects": len(suspects)})
@@ -82,7 +81,7 @@ def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse
     vocab_size = len(occurrences)
     tokens, trained = (read_table(audit, name, vocab_size) for name in ("vocab_tokens", "vocab_training"))
     counted = None if counts is None else Counts.open(counts)
-    pretokens = {} if counted is None else {source: counted.counts(source) for source in counted.sources}
+    pretokens = None if counted is None else map(counted.counts, counted.sources)
     return find_suspects(tokens, occurrences, training=read_training(trained, vocab_size), counts=pretokens)
 
 
@@ -104,6 +103,7 @@ def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]"
     zeros = np.zeros(manifest.manifest.vocab_size, dtype=np.uint64)
     uses = {name: SourceUse(manifest.source(name).statistics, zeros.copy()) for name in manifest.sources}
     for name, _, path in manifest.pair(shards):
+        raise_if_stopped()
         uses[name].token_counts[:] += EncodedShard.open(path).token_counts
     return uses
 
@@ -126,7 +126,7 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=8, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=9, params=UsageParams, run=run)
 
 
 def sequences_of(

@@ -5,37 +5,24 @@ A ratio is None if its denominator is 0. All numbers are computed from the table
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field
 
 from tokmill.tasks.audit.entropy import RENYI_ORDER, renyi_efficiency
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import WithOptional
+from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.files.manifests import Entry, read_model
-from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
+from tokmill.tasks.usage.tables import SourceUse, Vocabulary, source_row
 from tokmill.tokenizer.splitting.marks import marks_apart
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 40
 SHOWN = 30
 """Suspects in `summary.md`."""
-_UNUSED = """
-    SELECT readable FROM usage_tokens SEMI JOIN ordinary USING (token_id)
-    WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
-"""
-_OVERALL = r"""
-    SELECT 'all' AS source, num_documents, num_tokens, num_text_tokens, num_bytes, num_chars,
-        num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
-        num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
-        (SELECT avg((num_occurrences > 0)::INT) FROM usage_tokens SEMI JOIN ordinary USING (token_id))
-            AS used_share
-    FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM usage_sources)
-"""
 # Heading → the field of a yield, and how many digits it has after the point.
 _COLUMNS = {
     "source": ("source", None),
@@ -112,26 +99,28 @@ def read_summary(path: Path) -> Summary:
 
 
 def summarize(
-    database: "DuckDBPyConnection", vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
+    tables: Mapping[str, pa.Table], vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Summary:
-    """Compute the summary from the tables that `usage_database` made of this vocabulary and these sources."""
+    """Compute the summary from the tables that `usage_tables` made of this vocabulary and these sources."""
     ordinary = vocabulary.is_ordinary()
-    efficiencies = {name: renyi_efficiency(use.token_counts[ordinary]) for name, use in sources.items()}
+    efficiencies = [renyi_efficiency(use.token_counts[ordinary]) for use in sources.values()]
     total = sum((use.token_counts for use in sources.values()), np.zeros(len(ordinary), np.uint64))
+    statistics = sum((use.statistics for use in sources.values()), EncodedStatistics())
     of_all = renyi_efficiency(total[ordinary])
-    lengths = [Length(**row) for row in rows(database, "FROM usage_lengths ORDER BY num_bytes")]
     unknown = [token for token, kind in enumerate(vocabulary.kinds) if kind == "unknown"]
-    used = np.flatnonzero(ordinary & (total > 0)).tolist()
+    used, unused = (np.flatnonzero(ordinary & found).tolist() for found in (total > 0, total == 0))
     apart = marks_apart((vocabulary.tokens[one].decode("utf-8", "replace"), int(total[one])) for one in used)
+    examples = sorted(unused, key=lambda token: vocabulary.kinds[token] == "byte")[:_NUM_EXAMPLES]
+    rows = zip(tables["usage_sources"].to_pylist(), efficiencies, strict=True)
     return Summary(
         vocab_size=len(ordinary),
-        num_ordinary_tokens=sum(length.num_tokens for length in lengths),
-        num_never_encoded_tokens=sum(length.num_unused for length in lengths),
-        unused_examples=[row["readable"] for row in rows(database, _UNUSED, _NUM_EXAMPLES)],
+        num_ordinary_tokens=len(used) + len(unused),
+        num_never_encoded_tokens=len(unused),
+        unused_examples=[vocabulary.readable(token) for token in examples],
         renyi_efficiency=of_all,
-        overall=_yield(rows(database, _OVERALL)[0], of_all),
-        sources=[_yield(row, efficiencies[row["source"]]) for row in rows(database, "FROM usage_sources")],
-        lengths=lengths,
+        overall=_yield(source_row("all", SourceUse(statistics, total), ordinary), of_all),
+        sources=[_yield(*row) for row in rows],
+        lengths=[Length(**row) for row in tables["usage_lengths"].to_pylist()],
         num_unknown_tokens=int(total[unknown].sum()) if unknown else None,
         marks_apart={script: round(share, 6) for script, share in apart.items()},
     )

@@ -1,67 +1,41 @@
-"""The tables of a vocabulary's use, made by DuckDB in memory and written as Parquet.
+"""The tables of a vocabulary's use.
 
 Ratios leave out the tokens that were added to the text: those that begin and end documents, and those of
 fill-in-the-middle. A ratio whose denominator is 0 is NULL.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.tokens import EXTRAORDINARY
-from tokmill.tasks.core.database import database_of_a_stage
 from tokmill.tasks.formats.encoded import EncodedStatistics
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-TABLES = {
-    "vocab_occurrences": """
-        SELECT source, token_id, num AS num_occurrences FROM occurrences ORDER BY token_id, source
-    """,
-    "usage_sources": """
-        SELECT source, num_documents, num_tokens, num_text_tokens, num_begin_tokens, num_end_tokens,
-            num_fim_tokens, num_bytes, num_chars,
-            num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
-            num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
-            coalesce(num_used, 0) AS num_used_tokens,
-            coalesce(num_used, 0) / nullif((SELECT count(*) FROM ordinary), 0) AS used_share
-        FROM (
-            SELECT *, num_tokens - num_begin_tokens - num_end_tokens - num_fim_tokens AS num_text_tokens
-            FROM sources
-        )
-        LEFT JOIN (
-            SELECT source, count(*) AS num_used
-            FROM occurrences SEMI JOIN ordinary USING (token_id) GROUP BY source
-        ) USING (source)
-        ORDER BY position
-    """,
-    "usage_tokens": """
-        SELECT token_id, token, readable, kind, num_bytes,
-            coalesce(num_occurrences, 0)::UBIGINT AS num_occurrences, coalesce(num_sources, 0) AS num_sources
-        FROM vocabulary
-        LEFT JOIN (
-            SELECT token_id, sum(num) AS num_occurrences, count(*) AS num_sources
-            FROM occurrences GROUP BY token_id
-        ) USING (token_id)
-        ORDER BY token_id
-    """,
-    "usage_lengths": """
-        SELECT num_bytes, count(*) AS num_tokens, count(*) FILTER (num_occurrences = 0) AS num_unused,
-            sum(num_occurrences)::UBIGINT AS num_occurrences
-        FROM usage_tokens SEMI JOIN ordinary USING (token_id)
-        GROUP BY num_bytes ORDER BY num_bytes
-    """,
+_I, _U, _F, _S = pa.int64(), pa.uint64(), pa.float64(), pa.string()
+SCHEMAS = {
+    "vocab_occurrences": pa.schema([("source", _S), ("token_id", pa.uint32()), ("num_occurrences", _U)]),
+    "usage_sources": pa.schema(
+        [
+            *(("source", _S), ("num_documents", _I), ("num_tokens", _I), ("num_text_tokens", _I)),
+            *(("num_begin_tokens", _I), ("num_end_tokens", _I), ("num_fim_tokens", _I), ("num_bytes", _I)),
+            *(("num_chars", _I), ("bytes_per_token", _F), ("chars_per_token", _F)),
+            *(("num_used_tokens", _I), ("used_share", _F)),
+        ]
+    ),
+    "usage_tokens": pa.schema(
+        [
+            *(("token_id", pa.uint32()), ("token", pa.binary()), ("readable", _S), ("kind", _S)),
+            *(("num_bytes", _I), ("num_occurrences", _U), ("num_sources", _I)),
+        ]
+    ),
+    "usage_lengths": pa.schema(
+        [("num_bytes", _I), ("num_tokens", _I), ("num_unused", _I), ("num_occurrences", _U)]
+    ),
 }
-
-
-_ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE ordinary"
 
 
 @dataclass(frozen=True)
@@ -85,66 +59,73 @@ class SourceUse:
     token_counts: NDArray[np.uint64]
 
 
-@contextmanager
-def usage_database(
-    vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
-) -> "Iterator[DuckDBPyConnection]":
-    """Make an in-memory database of the tables; one thread, so that equal input gives equal files."""
-    with database_of_a_stage(threads=1) as database:
-        database.register("vocabulary", _vocabulary_table(vocabulary))
-        database.register("sources", _sources_table(sources))
-        database.register("occurrences", _occurrences_table(sources))
-        database.execute(_ORDINARY)
-        for name, query in TABLES.items():
-            database.execute(f"CREATE TABLE {name} AS {query}")
-        yield database
+def usage_tables(vocabulary: Vocabulary, sources: Mapping[str, SourceUse]) -> dict[str, pa.Table]:
+    """Return the tables by name; there is at least one source."""
+    names, ordinary = sorted(sources), vocabulary.is_ordinary()
+    counts = np.stack([sources[name].token_counts for name in names], axis=1)  # by id and source
+    tokens, of_source = np.nonzero(counts)
+    columns = {
+        "vocab_occurrences": [pa.array(names).take(pa.array(of_source)), tokens, counts[tokens, of_source]],
+        "usage_tokens": _tokens(vocabulary, counts),
+        "usage_lengths": _lengths(vocabulary, ordinary, counts.sum(axis=1)),
+    }
+    rows = [source_row(name, use, ordinary) for name, use in sources.items()]
+    found = {
+        name: pa.Table.from_arrays(_typed(name, given), schema=SCHEMAS[name])
+        for name, given in columns.items()
+    }
+    return {**found, "usage_sources": pa.Table.from_pylist(rows, SCHEMAS["usage_sources"])}
 
 
-def write_tables(database: "DuckDBPyConnection", folder: Path) -> None:
-    """Write each table to `<folder>/<table>.parquet`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in TABLES:
-        database.table(name).write_parquet(str(folder / f"{name}.parquet"), compression="zstd")
+def source_row(name: str, use: SourceUse, ordinary: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return a row of `usage_sources`.
+
+    Args:
+        name: of the source.
+        use: how the vocabulary is used in it.
+        ordinary: bool [vocab_size], the tokens that stand for text.
+    """
+    statistics, used = use.statistics, int(np.count_nonzero(use.token_counts[ordinary]))
+    columns = SCHEMAS["usage_sources"].names
+    return {
+        **{column: getattr(statistics, column) for column in columns if hasattr(statistics, column)},
+        "source": name,
+        "bytes_per_token": _ratio(statistics.num_bytes, statistics.num_text_tokens),
+        "chars_per_token": _ratio(statistics.num_chars, statistics.num_text_tokens),
+        "num_used_tokens": used,
+        "used_share": _ratio(used, int(np.count_nonzero(ordinary))),
+    }
 
 
-def rows(database: "DuckDBPyConnection", query: str, *values: str | float) -> list[dict[str, Any]]:
-    """Return the rows of `query` as dictionaries, in its order."""
-    result = database.execute(query, values)
-    names = [column[0] for column in result.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+def _typed(name: str, columns: Sequence[Any]) -> list[pa.Array]:
+    return [pa.array(given, field.type) for given, field in zip(columns, SCHEMAS[name], strict=True)]
 
 
-def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
-    ids = [token_id for token_id, kind in enumerate(vocabulary.kinds) if kind != "hole"]
-    tokens = [vocabulary.tokens[token_id] for token_id in ids]
-    return pa.table(
-        {
-            "token_id": pa.array(ids, pa.uint32()),
-            "token": pa.array(tokens, pa.binary()),
-            "readable": pa.array([vocabulary.readable(token_id) for token_id in ids], pa.string()),
-            "kind": pa.array([vocabulary.kinds[token_id] for token_id in ids], pa.string()),
-            "num_bytes": pa.array([len(token) for token in tokens], pa.int64()),
-            "ordinary": pa.array(vocabulary.is_ordinary()[ids], pa.bool_()),
-        }
-    )
+def _ratio(amount: int, by: int) -> float | None:
+    return amount / by if by else None
 
 
-def _sources_table(sources: Mapping[str, SourceUse]) -> pa.Table:
-    fields = ["position", *EncodedStatistics.model_fields]
-    schema = pa.schema([("source", pa.string()), *((field, pa.int64()) for field in fields)])
-    rows = [
-        {"position": k, "source": name, **use.statistics.model_dump(include=set(fields))}
-        for k, (name, use) in enumerate(sources.items())
+def _tokens(vocabulary: Vocabulary, counts: NDArray[np.uint64]) -> list[Any]:
+    ids = [token for token, kind in enumerate(vocabulary.kinds) if kind != "hole"]
+    tokens = [vocabulary.tokens[token] for token in ids]
+    described = [[vocabulary.readable(token) for token in ids], [vocabulary.kinds[token] for token in ids]]
+    return [
+        ids,
+        tokens,
+        *described,
+        [*map(len, tokens)],
+        counts.sum(axis=1)[ids],
+        np.count_nonzero(counts, axis=1)[ids],
     ]
-    return pa.Table.from_pylist(rows, schema)
 
 
-def _occurrences_table(sources: Mapping[str, SourceUse]) -> pa.Table:
-    """Return one row for each source and id that occurs in it."""
-    schema = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num", pa.uint64())])
-    parts = [schema.empty_table()]
-    for name, use in sources.items():
-        used = np.flatnonzero(use.token_counts)
-        columns = [[name] * len(used), used.astype(np.uint32), use.token_counts[used]]
-        parts.append(pa.Table.from_arrays(list(map(pa.array, columns)), schema=schema))
-    return pa.concat_tables(parts)
+def _lengths(
+    vocabulary: Vocabulary, ordinary: NDArray[np.bool_], occurrences: NDArray[np.uint64]
+) -> list[Any]:
+    """Return the columns of `usage_lengths`, which has a row for each length of ordinary tokens."""
+    lengths = np.array([*map(len, vocabulary.tokens)], np.int64)[ordinary]
+    distinct, which, number = np.unique(lengths, return_inverse=True, return_counts=True)
+    unused, sums = np.zeros((2, len(distinct)), np.uint64)
+    np.add.at(unused, which, occurrences[ordinary] == 0)
+    np.add.at(sums, which, occurrences[ordinary])
+    return [distinct, number, unused, sums]

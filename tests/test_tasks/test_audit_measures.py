@@ -233,7 +233,7 @@ def test_a_family_by_hand(family: str) -> None:
     given = {"family": family, "vocab_size": 12, "special_tokens": ["[UNK]"], "allow_smaller": True}
     tok = tokenizer.train(["ab ab abc"] * 3, **(given | options))
     measured = measure_texts(tok, *pack(TOY_DOCUMENTS))
-    assert [document.tolist() for document in measured.documents] == expected.ids
+    assert [document.tolist() for document in measured.documents(1)] == expected.ids
     tables = source_tables(tok, "corpus", {"one": measured})
     row, trip = only(tables["vocab_sources"]), only(tables["vocab_roundtrip"])
     num_tokens = sum(map(len, expected.ids))

@@ -50,6 +50,27 @@ def test_what_a_token_is(pairs: Tokenizer) -> None:
     assert rows["<|end|>"]["reachable"] is None
 
 
+def test_characters_by_hand() -> None:
+    by_hand = {
+        "Ab": ("Latin", "L", "title", None, "ab"),
+        "aB": ("Latin", "L", "mixed", None, "ab"),
+        "AbC": ("Latin", "L", "mixed", None, "abc"),
+        "AB": ("Latin", "L", "upper", None, "ab"),
+        " ab\n": ("Latin", "LZC", "lower", None, "ab"),
+        "a b": ("Latin", "LZ", "lower", None, None),
+        "ж\u0301a2": ("Cyrillic+Latin", "LMN", "lower", None, "ж\u0301a2"),
+        "𐐨": ("Other", "L", "lower", None, "𐐨"),
+        " +.": ("", "PSZ", "none", "punctuation", None),
+        " \n": ("", "ZC", "none", "white_space", None),
+        "\n\x01": ("", "C", "none", None, None),
+        "二": ("Han", "L", "none", None, "二"),
+    }
+    vocab = BYTES | {text.encode(): 256 + i for i, text in enumerate(by_hand)}
+    rows = describe_tokens(Tokenizer.from_vocab(vocab, [])).to_pylist()[256:]
+    columns = ("scripts", "categories", "casing", "run", "word")
+    assert [tuple(row[name] for name in columns) for row in rows] == [*by_hand.values()]
+
+
 def test_what_no_text_gives(pairs: Tokenizer) -> None:
     rows = table(pairs)
     assert rows["ab"]["reachable"]
@@ -116,9 +137,12 @@ def test_what_was_frequent_in_training_and_does_not_occur() -> None:
 
 def test_the_example_is_the_most_frequent_pretoken_that_holds_it() -> None:
     training = {"web": counts_of(abcd=10)}
-    counts = {"web": PretokenCounts.from_dict({b" abcde": 3, b"abcd": 1, b"zabcdz": 6, b"ab": 99, b"cd": 50})}
+    counts = [PretokenCounts.from_dict({b" abcde": 3, b"abcd": 1, b"zabcdz": 6, b"ab": 99, b"cd": 50})]
     rows = found(counts_of(ab=9), training=training, counts=counts)
     assert next(row["example"] for row in rows if row["text"] == "abcd") == "zabcdz"
+    counts.append(PretokenCounts.from_dict({b"abcdef": 7, b"a": 8}))
+    rows = found(counts_of(ab=9), training=training, counts=counts)
+    assert next(row["example"] for row in rows if row["text"] == "abcd") == "abcdef"
 
 
 def test_without_counts_ranks_and_signs_tell() -> None:

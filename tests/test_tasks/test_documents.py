@@ -18,7 +18,7 @@ from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
 from tokmill.tasks.store.tables import VIEWS as CATALOG_VIEWS
 from tokmill.tasks.sweep.stage import CELLS, LANGUAGES, SOURCES
-from tokmill.tasks.usage.tables import TABLES as USAGE_TABLES
+from tokmill.tasks.usage.tables import SCHEMAS as USAGE_TABLES
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,13 @@
 """A request to stop ends the work of every stage that may take long, wherever it is."""
 
 import functools
-import threading
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.core.context import report_progress
-from tokmill.tasks.core.database import database_of_a_stage
 from tokmill.tasks.mixing.stage import MixParams
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.core import stopping
@@ -55,26 +52,6 @@ def texts(tmp_path: Path) -> Path:
         lines = (f'{{"text": "document {row} of {source}, with some words"}}\n' for row in range(number))
         (folder / "all.jsonl").write_text("".join(lines), encoding="utf-8")
     return tmp_path / "texts"
-
-
-def test_a_query_ends_when_a_stop_is_requested() -> None:
-    endless = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range * b.range % 7 = 3"
-    ended = threading.Event()
-
-    def stop() -> None:
-        while not ended.wait(0.05):
-            stopping.request_stop()
-
-    stopper = threading.Thread(target=stop)
-    with database_of_a_stage(threads=1) as database:
-        stopper.start()
-        try:
-            with pytest.raises(duckdb.InterruptException):
-                database.execute(endless)
-        finally:
-            ended.set()
-            stopper.join()
-            stopping.allow_work()
 
 
 def test_a_stage_that_tells_of_its_progress_stops() -> None:

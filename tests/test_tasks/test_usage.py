@@ -10,7 +10,7 @@ from tokmill import tokenizer
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.usage.stage import find_contexts, sequences_of
 from tokmill.tasks.usage.summary import Summary, summarize, to_markdown
-from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows, usage_database
+from tokmill.tasks.usage.tables import SourceUse, Vocabulary, usage_tables
 from tokmill.tokenizer.core.text import readable
 
 TOKENS = [b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"]
@@ -37,8 +37,7 @@ SOURCES = {
 
 
 def summary_of(sources, vocabulary=VOCABULARY) -> Summary:
-    with usage_database(vocabulary, sources) as database:
-        summary = summarize(database, vocabulary, sources)
+    summary = summarize(usage_tables(vocabulary, sources), vocabulary, sources)
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
     return summary
 
@@ -64,8 +63,7 @@ def test_marks_that_no_token_joins_to_their_letters_are_named():
 
 
 def test_sources_are_in_order_with_ratios_by_hand():
-    with usage_database(VOCABULARY, SOURCES) as database:
-        found = rows(database, "FROM usage_sources")
+    found = usage_tables(VOCABULARY, SOURCES)["usage_sources"].to_pylist()
     assert [row["source"] for row in found] == ["zwei", "eins", "leer"]
     # zwei: 9 tokens, 2 of them end tokens: 7 of text for 10 bytes; uses 2 of 4 ordinary tokens.
     assert (found[0]["bytes_per_token"], found[0]["chars_per_token"]) == (10 / 7, 10 / 7)
@@ -74,6 +72,16 @@ def test_sources_are_in_order_with_ratios_by_hand():
     assert not {"num_words", "fertility"} & {*found[0]}  # words are the audit's alone, by one definition
     names = ("bytes_per_token", "num_used_tokens", "used_share")
     assert [found[2][name] for name in names] == [None, 0, 0.0]
+
+
+def test_occurrences_and_lengths_by_hand():
+    tables = usage_tables(VOCABULARY, SOURCES)
+    rows = [tuple(row.values()) for row in tables["vocab_occurrences"].to_pylist()]
+    assert rows == [("eins", 0, 1), ("zwei", 0, 4), ("zwei", 2, 3), ("eins", 4, 1), ("zwei", 4, 2)]
+    # ordinary tokens: a and a part of a character, ab, abc
+    lengths = [tuple(row.values()) for row in tables["usage_lengths"].to_pylist()]
+    assert lengths == [(1, 2, 1, 5), (2, 1, 0, 3), (3, 1, 1, 0)]
+    assert tables["usage_tokens"]["num_sources"].to_pylist() == [2, 0, 1, 0, 2, 0]
 
 
 def test_the_summary_adds_up():

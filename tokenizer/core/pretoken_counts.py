@@ -96,10 +96,8 @@ class PretokenCounts:
     def merge(cls, many: Iterable[Self]) -> Self:
         """Add counts up."""
         parts = [part for part in many if len(part)]
-        data = np.concatenate([np.zeros(0, np.uint8), *(part.data for part in parts)])
-        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
-        counts = np.concatenate([np.zeros(0, np.uint64), *(part.counts for part in parts)])
-        offsets, prefixes = np.cumsum(lengths), np.empty(counts.shape[0], np.uint64)
+        data, offsets, counts = _joined(parts)
+        prefixes = np.empty(counts.shape[0], np.uint64)
         read_prefixes(data, offsets, prefixes)
         order, spare = np.arange(counts.shape[0]), np.empty(counts.shape[0], np.int64)
         runs, left = np.cumsum([0, *map(len, parts)], dtype=np.int64), len(parts)
@@ -107,6 +105,18 @@ class PretokenCounts:
             left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
             order, spare = spare, order
         return cls._summed(data, offsets, counts, prefixes, order)
+
+    @classmethod
+    def most_frequent_first(cls, many: Iterable[Self]) -> Self:
+        """Return the pre-tokens of several in order of their counts; of equally frequent ones the last first.
+
+        A pre-token of several occurs several times.
+        """
+        data, offsets, counts = _joined(many)
+        order = np.argsort(counts, kind="stable")[::-1].copy()
+        out, out_offsets = np.empty_like(data), np.empty_like(offsets)
+        gather_strings(data, offsets, order, out, out_offsets)
+        return cls(out, out_offsets, counts[order])
 
     @classmethod
     def _summed(
@@ -135,6 +145,20 @@ class PretokenCounts:
         out = zero_pages(int((offsets[order + 1] - offsets[order]).sum()), np.uint8)
         gather_strings(data, offsets, order, out, out_offsets)
         return cls(out, out_offsets, counts)
+
+
+def _joined(
+    parts: Iterable[PretokenCounts],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
+    """Return the pre-tokens of several parts one after the other: bytes, offsets and counts."""
+    given = [*parts]
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in given)])
+    data = np.concatenate([np.zeros(0, np.uint8), *(part.data for part in given)])
+    return (
+        data,
+        np.cumsum(lengths),
+        np.concatenate([np.zeros(0, np.uint64), *(part.counts for part in given)]),
+    )
 
 
 def order_of(

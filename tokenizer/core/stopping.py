@@ -22,7 +22,6 @@ SLICE_BYTES = 1 << 22
 
 _requested = threading.Event()
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
-_interrupts: list[Callable[[], object]] = []
 
 
 class StopRequested(BaseException):
@@ -70,8 +69,6 @@ def within_limit(work: Callable[P, T]) -> Callable[P, T]:
 def request_stop() -> None:
     """Make all work of stages in this process stop soon; safe in a signal handler."""
     _requested.set()
-    for interrupt in tuple(_interrupts):
-        interrupt()
 
 
 def allow_work() -> None:
@@ -86,17 +83,6 @@ def raise_if_stopped() -> None:
     until = _deadline.get()
     if until is not None and time.monotonic() > until:
         raise TimeLimitReached("the time limit is reached")
-
-
-@contextmanager
-def interrupted_by_a_stop(interrupt: Callable[[], object]) -> Iterator[None]:
-    """Have `interrupt` called if a stop is requested during the block, to end a long call of a library."""
-    _interrupts.append(interrupt)
-    try:
-        raise_if_stopped()
-        yield
-    finally:
-        _interrupts.remove(interrupt)
 
 
 def slices(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

@@ -71,12 +71,12 @@ def firsts_of_counts(
 
 def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
     """Return the scripts in which tokens hold several letters, but none a letter and its mark."""
-    firsts, inner = Counter[str](), set[str]()
-    for text, count in tokens:
-        word = text.removeprefix(" ")
-        if word:
-            firsts[word[0]] += count
-            inner.update(word[1:])
+    firsts = Counter[str]()
+    words = [(text.removeprefix(" "), count) for text, count in tokens if not text.isascii()]  # without marks
+    for word, count in words:
+        firsts[word[:1]] += count
+    del firsts[""]
+    inner = set("".join(word[1:] for word, _ in words))
     joined = {_script(mark) for mark in inner if unicodedata.category(mark)[0] == "M"}
     several = {_script(letter) for letter in inner if unicodedata.category(letter)[0] == "L"}
     shares = cut_marks(firsts)

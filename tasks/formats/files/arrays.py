@@ -9,7 +9,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -136,6 +136,17 @@ def read_parquet(path: "os.PathLike[str]") -> pa.Table:
     """
     with pq.ParquetFile(os.fspath(path)) as file:
         return file.read()
+
+
+def write_catalog(out: Path, tables: Mapping[str, pa.Table]) -> None:
+    """Write the tables that an artifact adds to the catalog, by name.
+
+    Without dictionaries, which take half of the time and leave zstd less to find.
+    """
+    (out / "catalog").mkdir()
+    for name, table in tables.items():
+        file = out / "catalog" / f"{name}.parquet"
+        pq.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
 @contextmanager
