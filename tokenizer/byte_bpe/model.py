@@ -118,7 +118,11 @@ class BytePairModel(MergeModel):
         return lay_out(self)
 
     def encoder(self) -> TilingEncoder:
-        """Make an encoder."""
+        """Return the encoder, which is made once."""
+        return self._encoder
+
+    @cached_property
+    def _encoder(self) -> TilingEncoder:
         return make_encoder(self)
 
     def kind(self, token: bytes) -> str:
