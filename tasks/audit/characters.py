@@ -54,8 +54,8 @@ class Characters:
 
     def categories_of(self, text: str) -> str:
         """Return the major categories of a text's characters, in the order L, M, N, P, S, Z, C."""
-        found = {self.categories[s] for s in text}
-        return "".join(name for name in _CATEGORIES if name in found)
+        found = {*map(self.categories.__getitem__, text)}
+        return "".join(sorted(found, key=_CATEGORIES.index))
 
     def casing_of(self, text: str) -> str:
         """Return `lower`, `upper`, `title` (the first letter of several is upper case), `mixed` or `none`."""
