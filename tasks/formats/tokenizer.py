@@ -5,11 +5,11 @@ back and gave the probes the same ids. A format that cannot express the tokenize
 is recorded; but not for a format of one maker's tokenizers, or one that is only read (`_RARE`).
 """
 
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 
 from tokmill.tasks.core.faults import broken
@@ -26,18 +26,23 @@ EXPORTS_FILE = "exports.json"
 EXPORT_FORMATS = ("huggingface", "gpt2", "tiktoken")
 """Those that every tokenizer's exports list, if only with the reason why it has none."""
 _RARE = ("tekken", "gguf")
+_MOST_OPENED = 8
+_opened: dict[tuple[int, ...], "Tokenizer"] = {}
+"""Opened tokenizers, by the state of their files."""
 
 
 def open_tokenizer(path: Path) -> "Tokenizer":
     """Open the tokenizer of the artifact in the directory `path`, and check its attestation.
 
-    Opened once per process as long as its files do not change; safe to share between threads.
+    Opened once per process as long as its files do not change, which moving them does not; not at all if this
+    process has published it. Safe to share between threads.
 
     Raises:
         StoreError: the attestation is missing or broken.
         TokenizerError: the tokenizer's file is broken, or a probe gave other ids; names the first that did.
     """
-    return _opened(path, tuple(_state(path / name) for name in (TOKENIZER_FILE, ATTESTATION_FILE)))
+    state = _state(path)
+    return _opened.get(state) or _keep(state, _checked(path))
 
 
 def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True) -> list[str]:
@@ -54,7 +59,7 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
     attested = attestation.make(tokenizer)
     tokenizer.save(out)
     _write_json(out / ATTESTATION_FILE, attested)
-    _checked(out)
+    _keep(_state(out), _checked(out, tokenizer))
     if not exports:
         return []
     results = {name: _export(tokenizer, attested, name, out) for name in export_formats(tokenizer.family)}
@@ -88,7 +93,7 @@ def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Pa
         if isinstance(error.__cause__, OSError):  # the disk, not the format
             raise
         return {"not_possible": str(error)}
-    loaded = load(folder)
+    loaded = _sharing(load(folder), tokenizer)
     template = tokenizer.definition.post_processor
     attestation.check(Tokenizer(replace(loaded.definition, post_processor=template)), attested)
     result: dict[str, Any] = {"files": sorted(file.relative_to(out).as_posix() for file in files)}
@@ -107,27 +112,49 @@ def _difference(tokenizer: "Tokenizer", loaded: "Tokenizer", name: str) -> str |
     return difference(tokenizer.splitter.chain) if name == "huggingface" else None
 
 
-def _state(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except OSError as error:
-        raise broken(file, "not a file of a tokenizer artifact", error) from error
-    return status.st_size, status.st_mtime_ns
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what tells that the files of the artifact in a directory are others."""
+    state: tuple[int, ...] = ()
+    for file in (path / TOKENIZER_FILE, path / ATTESTATION_FILE):
+        try:
+            found = file.stat()
+        except OSError as error:
+            raise broken(file, "not a file of a tokenizer artifact", error) from error
+        state += found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return state
 
 
-@lru_cache(maxsize=8)
-def _opened(path: Path, state: tuple[tuple[int, int], ...]) -> "Tokenizer":
-    """Load and check; `state` makes the cache notice replaced files."""
-    return _checked(path)
+def _keep(state: tuple[int, ...], tokenizer: "Tokenizer") -> "Tokenizer":
+    if len(_opened) >= _MOST_OPENED:
+        _opened.clear()
+    return _opened.setdefault(state, tokenizer)
 
 
-def _checked(path: Path) -> "Tokenizer":
+def _checked(path: Path, equal: "Tokenizer | None" = None) -> "Tokenizer":
     from tokmill.tokenizer import attestation, load
 
     check_files(path, [path / TOKENIZER_FILE, path / ATTESTATION_FILE])
-    tokenizer = load(path / TOKENIZER_FILE)
+    loaded = load(path / TOKENIZER_FILE)
+    tokenizer = _sharing(loaded, equal) if equal else loaded
     attestation.check(tokenizer, _read_json(path / ATTESTATION_FILE))
     return tokenizer
+
+
+def _sharing(loaded: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
+    """Return a tokenizer with the model of another one if it is equal, so that tables are made once."""
+    model = other.definition.model
+    equal = _equal(loaded.definition.model, model)
+    return type(loaded)(replace(loaded.definition, model=model)) if equal else loaded
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether parts of tokenizers are equal: dataclasses, arrays and values."""
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if is_dataclass(one):
+        names = [field.name for field in fields(one)]
+        return type(one) is type(other) and all(_equal(getattr(one, n), getattr(other, n)) for n in names)
+    return bool(one == other)
 
 
 def _read_json(file: Path) -> dict[str, Any]:

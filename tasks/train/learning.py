@@ -77,9 +77,7 @@ def publish(tokenizer: "Tokenizer", learned: Learned, out: Path) -> Outcome:
             "vocab_size": tokenizer.vocab_size,
             **tokenizer.definition.model.figures(),
             "num_special_tokens": len(tokenizer.special_tokens),
-            "longest_token_bytes": max(
-                (len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0
-            ),
+            "longest_token_bytes": int(tokenizer.definition.vocabulary.lengths.max(initial=0)),
             **learned.figures,
             "exports": ", ".join(exports),
             "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),

@@ -249,6 +249,15 @@ def test_a_tokenizer_that_fails_its_probes_is_not_opened(trained):
         open_tokenizer(path)
 
 
+def test_a_tokenizer_is_checked_again_once_its_files_have_changed(trained):
+    path = trained().path
+    open_tokenizer(path)
+    attestation = path / "attestation.json"
+    attestation.write_bytes(attestation.read_bytes().replace(b"quick brown", b"quiet brown"))
+    with pytest.raises(TokenizerError):
+        open_tokenizer(path)
+
+
 def test_ranks_alone_need_a_pattern_and_take_special_tokens(tmp_path, trained):
     made = trained()
     ranks = tmp_path / "ranks.tiktoken"

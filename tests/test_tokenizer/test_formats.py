@@ -242,6 +242,18 @@ def test_a_spec_keeps_its_meaning_when_a_name_changes_its_own(small):
     assert Tokenizer.from_spec(spec).splitter.chain == (r"\S+|\s+",)
 
 
+def test_merges_are_read_whatever_the_order_of_their_tokens(tmp_path):
+    merges = [(b"c", b"d"), (b"a", b"b")]
+    tokens = {token: bytes([byte]) for token, byte in enumerate(BYTE_ORDER)} | {257: b"ab", 258: b"cd"}
+    tok = Tokenizer.from_vocab(tokens, merges, split_pattern="gpt2")
+    for name in ("tokmill", "huggingface", "gpt2"):
+        back = tokenizer.load(tok.save(tmp_path / name, name)[0].parent)
+        assert (back.merges, back.encode("abcd")) == (merges, [257, 258])
+    for pair in ([256, 257], [-1, 0], [0, 999]):  # no token, and no ids
+        with pytest.raises(TokenizerError):
+            Tokenizer.from_spec(tok.spec() | {"merges": [pair, [66, 67]]})
+
+
 def test_cl100k_is_spelled_as_it_is_published_and_exactly_where_asked(tmp_path):
     tok = tokenizer.train(TRAINING_TEXTS, vocab_size=330, split_pattern="cl100k")
     near = tokenizer.load(tok.save(tmp_path / "near", "huggingface")[0])

@@ -168,6 +168,13 @@ def test_bytes_for_unknown_characters_are_in_a_tokenizer_json(tmp_path):
     assert again.encode("日本 fox") == tok.encode("日本 fox")
 
 
+def test_files_have_scores_as_python_writes_them(tmp_path):
+    tok = made({b"a": -1e-05, b"b": -0.5})
+    (file,) = tok.save(tmp_path)
+    assert "-1e-05" in file.read_text()
+    assert tokenizer.load(file) == tok
+
+
 def test_tokenizers_reads_trained_scores_as_they_are(tmp_path):
     """Numbers of 17 digits would be read one off in the last place, and decide between equal sums."""
     texts = [*TRAINING_TEXTS, "~~ ~~~ ~~~~~ /// //////// 1 == === ====="] * 3

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from tokmill.tokenizer.byte_bpe.model import define, model_of
+from tokmill.tokenizer.byte_bpe.model import define, model_of, read_merges
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
-from tokmill.tokenizer.core.text import to_byte_pairs, to_byte_strings, to_bytes, to_texts
+from tokmill.tokenizer.core.text import to_byte_strings, to_bytes, to_texts
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats.models import read_pairs, special_ids, vocab_by_text, write_pairs
 from tokmill.tokenizer.formats.sidecar import Usage
@@ -43,7 +43,7 @@ def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usag
     tokens = dict(zip(texts, to_byte_strings([*texts.values()], where), strict=True))
     return define(
         tokens,
-        to_byte_pairs(pairs),
+        read_merges(pairs, texts, where),
         specials,
         ignore_merges=bool(usage.ignore_merges),
         num_reserved=usage.num_reserved or 0,

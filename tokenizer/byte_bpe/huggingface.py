@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
+from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of, read_merges
 from tokmill.tokenizer.core.text import to_byte_pairs, to_byte_strings, to_bytes, to_texts
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved, texts_by_id
 from tokmill.tokenizer.formats import metaspace
@@ -72,9 +72,9 @@ def read(file: JsonFile) -> tuple[BytePairModel, PreTokenizer]:
     known = {"unk_token": (None,), "byte_fallback": (False,), "ignore_merges": (False, True)}
     file.check_bpe("byte-level BPE here", **known)
     texts = texts_by_id(file.model["vocab"], file.specials)
-    texts = {i: text for i, text in texts.items() if text != _UNUSED.format(i)}
+    texts = {i: text for i, text in texts.items() if text[:1] != "<" or text != _UNUSED.format(i)}
     tokens = dict(zip(texts, to_byte_strings([*texts.values()], file.where), strict=True))
-    merges, whole = to_byte_pairs(file.merges(), file.where), bool(file.model.get("ignore_merges"))
+    merges, whole = read_merges(file.merges(), texts, file.where), bool(file.model.get("ignore_merges"))
     return BytePairModel.build(file.build(tokens), merges, ignore_merges=whole), _read_pre_tokenizer(file)
 
 

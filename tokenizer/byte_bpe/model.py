@@ -8,7 +8,7 @@ Laws: every byte is a token; a merge joins two tokens into the token of their jo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from tokmill.tokenizer.byte_bpe.kernels import (
     index_whole_tokens,
 )
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.text import to_byte_pairs
 from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.cache import (
@@ -50,6 +51,9 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.encoder import TilingEncoder
 
 NAME = "byte_bpe"
+
+Merges: TypeAlias = Sequence[tuple[bytes, bytes]] | NDArray[np.signedinteger]
+"""Pairs of byte strings or of ids, or rows of ids: left, right and resulting one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,30 +85,27 @@ class BytePairModel(MergeModel):
     def build(
         cls,
         vocabulary: Vocabulary,
-        merges: Sequence[tuple[bytes, bytes]] | NDArray[np.int32],
+        merges: Merges,
         *,
         ignore_merges: bool = False,
     ) -> Self:
-        """Build a model from merges as pairs of byte strings."""
-        rows = merges if isinstance(merges, np.ndarray) else cls.rows(vocabulary.ids, merges)
+        """Build a model from merges."""
+        if not isinstance(merges, np.ndarray):
+            return cls(vocabulary, cls.rows(vocabulary.ids, merges), ignore_merges)
+        rows = _rows_of(vocabulary, merges) if merges.shape[1:] == (2,) else merges.astype(np.int32)
         return cls(vocabulary, rows, ignore_merges)
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
         """Build a model from the result of `spec`."""
-        tokens = {i: token for i, token in enumerate(vocabulary.tokens) if token}
-        pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
-        return cls.build(vocabulary, pairs, ignore_merges=spec["ignore_merges"])
+        return cls(vocabulary, _rows_of(vocabulary, np.array(spec["merges"])), spec["ignore_merges"])
 
     @cached_property
     def byte_ids(self) -> NDArray[np.int32]:
         """int32, shape (256,): the id of each byte, or -1."""
-        data, offsets = self.vocabulary.data, self.vocabulary.offsets
-        lengths = np.diff(offsets)
-        lengths[[*self.vocabulary.special_tokens.values()]] = 0
-        singles = np.flatnonzero(lengths == 1)
+        singles = np.flatnonzero(self.vocabulary.lengths == 1)
         ids = np.full(256, -1, np.int32)
-        ids[data[offsets[singles]]] = singles
+        ids[self.vocabulary.data[self.vocabulary.offsets[singles]]] = singles
         return ids
 
     def spec(self) -> dict[str, Any]:
@@ -117,12 +118,37 @@ class BytePairModel(MergeModel):
         return lay_out(self)
 
     def encoder(self) -> TilingEncoder:
-        """Make an encoder."""
+        """Return the encoder, which is made once."""
+        return self._encoder
+
+    @cached_property
+    def _encoder(self) -> TilingEncoder:
         return make_encoder(self)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token."""
         return "byte" if len(token) == 1 else "merge"
+
+
+def read_merges(pairs: Sequence[tuple[str, str]], texts: Mapping[int, str], where: str = "token") -> Merges:
+    """Read merges in the byte alphabet: pairs of ids if they join tokens of these texts, or byte strings."""
+    ids = {text: token for token, text in texts.items()}
+    try:
+        return np.array([[*map(ids.__getitem__, side)] for side in zip(*pairs, strict=True)]).T.reshape(-1, 2)
+    except KeyError:
+        return to_byte_pairs(pairs, where)
+
+
+def _rows_of(vocabulary: Vocabulary, pairs: NDArray[np.signedinteger]) -> NDArray[np.int32]:
+    """Turn pairs of ids into rows; merges mostly make all longer tokens, in order of their ids."""
+    lengths = vocabulary.lengths
+    made, known = np.flatnonzero(lengths > 1), np.flatnonzero(lengths)
+    if pairs.shape == (len(made), 2) and pairs.dtype.kind == "i" and np.isin(pairs, known).all():
+        as_long = np.array_equal(lengths[pairs].sum(axis=1), lengths[made])
+        if as_long and np.array_equal(vocabulary.joined(pairs), vocabulary.joined(made)):
+            return np.column_stack([pairs, made]).astype(np.int32)
+    tokens = {i: token for i, token in enumerate(vocabulary.tokens) if token}
+    return MergeModel.rows(vocabulary.ids, [(tokens[left], tokens[right]) for left, right in pairs.tolist()])
 
 
 def model_of(definition: Definition) -> BytePairModel:
@@ -132,7 +158,7 @@ def model_of(definition: Definition) -> BytePairModel:
 
 def define(
     tokens: Mapping[int, bytes],
-    merges: Sequence[tuple[bytes, bytes]] | NDArray[np.int32],
+    merges: Merges,
     special_tokens: Mapping[str, int],
     *,
     num_reserved: int = 0,
@@ -182,8 +208,7 @@ def lay_out(bpe: BytePairModel) -> Model:
 
 def first_cache(vocabulary: Vocabulary, model: Model, ignore_merges: bool) -> EncodingCache:
     """Return a cache that contains the tokens themselves, since many pre-tokens are tokens."""
-    lengths = np.diff(vocabulary.offsets)
-    lengths[list(vocabulary.special_tokens.values())] = 0
+    lengths = vocabulary.lengths
     known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | ignore_merges
     tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
     cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
@@ -193,8 +218,7 @@ def first_cache(vocabulary: Vocabulary, model: Model, ignore_merges: bool) -> En
 
 def _longer_tokens(bpe: BytePairModel) -> NDArray[np.int64]:
     """Return the ids of tokens of two bytes or more, shortest first, special tokens left out."""
-    lengths = np.diff(bpe.vocabulary.offsets)
-    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
+    lengths = bpe.vocabulary.lengths
     longer = np.flatnonzero(lengths > 1)
     return longer[np.argsort(lengths[longer], kind="stable")]
 

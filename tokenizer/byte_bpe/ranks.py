@@ -201,9 +201,9 @@ def _tokens(rows: Sequence[Mapping[str, Any]], number: int, where: str) -> list[
 
 def _write_tekken(definition: Definition, folder: Path) -> list[Path]:
     """Write the file into a folder."""
-    check_ranks(definition, "tekken")
     number = len(definition.special_tokens)
     _check_tekken(definition, number)
+    check_ranks(definition, "tekken")
     content = {
         "config": {
             "pattern": definition.pre_tokenizer.chain[0],

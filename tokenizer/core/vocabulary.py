@@ -26,18 +26,16 @@ MAX_IDS = (1 << 21) - 1
 
 def texts_by_id(vocab: Mapping[str, int], special_tokens: Mapping[str, int]) -> dict[int, str]:
     """Turn the vocabulary of a file, ids by text, around; its special tokens are left out."""
-    texts = {token: text for text, token in vocab.items()}
-    if len(texts) == len(vocab) and not special_tokens:
-        return texts
-    texts = {}
-    for text, token in vocab.items():
-        if text in special_tokens and special_tokens[text] == token:
-            continue
-        if texts.setdefault(token, text) != text:
-            raise VocabularyError(
-                f"vocabulary: {texts[token]!r:.200} and {text!r:.200} have the same id {token}; give one of "
-                "them another"
-            )
+    kept = dict(vocab)
+    for name, _ in special_tokens.items() & vocab.items():
+        del kept[name]
+    texts = {token: text for text, token in kept.items()}
+    if len(texts) < len(kept):
+        text, token = next((text, token) for text, token in kept.items() if texts[token] != text)
+        raise VocabularyError(
+            f"vocabulary: {text!r:.200} and {texts[token]!r:.200} have the same id {token}; give one of them "
+            "another"
+        )
     return texts
 
 
@@ -97,8 +95,9 @@ class Vocabulary:
                 )
         _check_ids(every)
         standing_in = frozenset(byte_ids)
-        apart = standing_in.union(special_tokens.values())
-        _check_distinct({token: text for token, text in every.items() if token not in apart})
+        if len({*every.values()}) < len(every):
+            apart = standing_in.union(special_tokens.values())
+            _check_distinct({token: text for token, text in every.items() if token not in apart})
         data, offsets = pack_bytes([*map(every.get, range(max(every, default=-1) + 1), repeat(b""))])
         specials = dict(sorted(special_tokens.items(), key=lambda item: item[1]))
         return cls(data.copy(), offsets, specials, num_reserved, standing_in)
@@ -112,6 +111,20 @@ class Vocabulary:
     def tokens(self) -> list[bytes]:
         """The bytes of each id; empty where an id has no token."""
         return unpack(self.data, self.offsets)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each ordinary token, by id; 0 for the others."""
+        lengths = np.diff(self.offsets)
+        lengths[[*self.special_tokens.values()]] = 0
+        return lengths
+
+    def joined(self, ids: NDArray[np.integer]) -> NDArray[np.uint8]:
+        """Return the bytes of tokens, end to end."""
+        lengths = np.diff(self.offsets)[ids].ravel()
+        firsts = self.offsets[ids].ravel() + lengths - np.cumsum(lengths)
+        found: NDArray[np.uint8] = self.data[np.arange(lengths.sum()) + np.repeat(firsts, lengths)]
+        return found
 
     @cached_property
     def reserved(self) -> list[str]:

@@ -9,9 +9,12 @@ import re
 import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+import orjson
 
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.text import BOM, split_lines
@@ -63,8 +66,15 @@ def write_json(path: Path, value: dict[str, Any]) -> Path:
     return write_file(path, dump_json(value))
 
 
+_FLOAT = re.compile(rb"[.e][-+]?[0-9]+[],}]")
+
+
 def dump_json(value: dict[str, Any]) -> bytes:
-    """Return JSON as `write_json` writes it."""
+    """Return JSON as `write_json` writes it: as Python does, whose floats no other library writes alike."""
+    with suppress(TypeError):  # orjson has neither lone surrogates nor integers of more than 64 bits
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+        if not _FLOAT.search(data):
+            return data
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return (text + "\n").encode("utf-8", "surrogatepass")
 

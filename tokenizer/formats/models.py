@@ -1,11 +1,12 @@
 """What the families' models share in a `tokenizer.json`, and in files like it: settings, texts and merges."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import orjson
 
 from tokmill.tokenizer.core.errors import FormatError, cannot_express, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved, texts_by_id
@@ -177,9 +178,8 @@ def write_pairs(
     definition: Definition, folder: Path, vocab: Json, pairs: Sequence[tuple[str, str]], **how: Any
 ) -> list[Path]:
     """Write a `vocab.json`, in the order of the vocabulary, a `merges.txt` and a sidecar."""
-    content = json.dumps(vocab, ensure_ascii=False, separators=(",", ":"))
     return [
-        write_file(folder / GPT2_VOCAB, content.encode()),
+        write_file(folder / GPT2_VOCAB, orjson.dumps(vocab)),
         write_merges(folder / GPT2_MERGES, pairs),
         sidecar.write(definition, folder / _SIDECAR, **how),
     ]

@@ -214,9 +214,13 @@ def _njit(function: Callable[..., Any], inline: bool) -> Any:
 
 
 def _compiled(compiling: Kernel[..., Any]) -> Any:
-    function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
-        return _njit(function, inline=True)
+        return _njit(_with_dispatchers(compiling.py_func), inline=True)
+    function = _copied(compiling.py_func, dict(compiling.py_func.__globals__))
+
+    def see_callees() -> None:  # which the cache saves, and which take longer than to read it
+        function.__globals__.update(_dispatchers(compiling.py_func))
+
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
     functions = _compiled_in(compiling)
@@ -224,12 +228,13 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     dispatcher = _njit(function, inline=False)
     keep_code(dispatcher, folder, digest_of_constants(functions))
     _read_lightly(dispatcher)
-    with announcing(compiling.name, dispatcher, folder), alone(folder, compiling.name):
+    with announcing(compiling.name, dispatcher, folder, see_callees), alone(folder, compiling.name):
         try:
             dispatcher.compile(signature)
         except _CACHE_FAILURES as error:
             logger.warning("%s: %s: compiled without the cache in %s", compiling.name, error, folder)
             forget(folder, compiling.py_func.__name__)
+            see_callees()
             dispatcher = _njit(function, inline=False)
             dispatcher.compile(signature)
     dispatcher.disable_compile()
@@ -256,8 +261,11 @@ def _compiled_in(compiling: Kernel[..., Any]) -> list[Callable[..., Any]]:
 
 def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Copy a function so that it sees numba's objects where its module has kernels."""
-    callees = {name: callee.dispatcher() for name, callee in _callees(function).items()}
-    return _copied(function, dict(function.__globals__) | callees)
+    return _copied(function, function.__globals__ | _dispatchers(function))
+
+
+def _dispatchers(function: Callable[..., Any]) -> dict[str, Any]:
+    return {name: callee.dispatcher() for name, callee in _callees(function).items()}
 
 
 def _copied(function: Callable[..., Any], seen: dict[str, Any]) -> Callable[..., Any]:

@@ -60,8 +60,8 @@ _times: list[float] = []
 
 
 @contextmanager
-def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
-    """Report when numba begins to compile a kernel, which it does only if the cache does not have it."""
+def announcing(name: str, dispatcher: Any, folder: Path, prepare: Callable[[], None]) -> Iterator[None]:
+    """Report, and prepare, when numba begins to compile: only if the cache does not have the kernel."""
     from numba.core import event
 
     class Listener(event.Listener):  # type: ignore[misc]
@@ -69,6 +69,7 @@ def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
             if started.data["dispatcher"] is dispatcher:
                 _announce_once(folder.parent)
                 tell(Compilation(name, cached=False, seconds=None))
+                prepare()
 
         def on_end(self, ended: Any) -> None:
             """Do nothing: the compiling code reports the end, with the time."""

@@ -150,8 +150,8 @@ class Definition:
     @cached_property
     def added_ids(self) -> Mapping[str, int]:
         """Ids of the added tokens by text."""
-        named, ids = self.named_tokens, self.vocabulary.ids
-        return {text: named[text] if text in named else ids[text.encode()] for text in self.added_tokens}
+        named, own = self.named_tokens, self.vocabulary
+        return {text: named[text] if text in named else own.ids[text.encode()] for text in self.added_tokens}
 
     @cached_property
     def cut_out_ids(self) -> Mapping[str, int]:
