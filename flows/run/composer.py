@@ -181,9 +181,12 @@ def text_of(
 def _states_of(sources: Sources) -> dict[tuple[str, str], tuple[int, int]]:
     """Return size and time of the large files of this machine that had them for a while when digested."""
     settled = time.time_ns() - TICK_NS
-    large = (file.value for file in sources.files if file.value["size"] >= _LEAST_BYTES)
-    found = ((one["source"], one["name"], one["size"], one.get("mtime_ns", settled)) for one in large)
-    return {(source, name): (size, changed) for source, name, size, changed in found if changed < settled}
+    values = (file.value for file in sources.files)
+    return {
+        (value["source"], value["name"]): (value["size"], value["mtime_ns"])
+        for value in values
+        if value["size"] >= _LEAST_BYTES and value.get("mtime_ns", settled) < settled
+    }
 
 
 def in_part(name: str, part: str) -> str:
