@@ -1,6 +1,5 @@
 """What the DAGs of a profile and of a sweep are composed of: jobs over the corpus, or over its shards."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,6 @@ from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, MERGE_COUNTS, CountPar
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.shards import Shard
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, NoParams
-from tokmill.tasks.store.digest import TICK_NS
-
-# Smaller files are digested about as quickly as they are looked at.
-_LEAST_BYTES = 1 << 20
 
 Locate: TypeAlias = Callable[[ArtifactRef], Path]
 """Returns the folder of a published artifact."""
@@ -65,7 +60,6 @@ class Composer:
         self.sources = sources
         self.locate = locate
         self.jobs: list[Job] = []
-        self._states = _states_of(sources)
 
     def parts(self, ingested: Job) -> tuple[Job, Job | None]:
         """The documents for training, and those that are held out, if the profile holds out any."""
@@ -131,9 +125,7 @@ class Composer:
         self, corpus: ArtifactRef, shard: Shard, files: Mapping[tuple[str, str], str] | None = None
     ) -> External:
         """A shard's text; with digests of `files`, the fingerprint also covers the rest of its files."""
-        states = tuple(self._states.get((shard.source, segment.file)) for segment in shard.segments)
-        found = shard if None in states else shard.model_copy(update={"states": states})
-        return text_of(corpus, found, self.sources.roots[shard.source], files)
+        return text_of(corpus, shard, self.sources.roots[shard.source], files)
 
     def mapped(
         self,
@@ -176,17 +168,6 @@ def text_of(
         value={"shard": shard.model_dump(mode="json"), "roots": {shard.source: root}},
         about={"corpus": corpus.fingerprint, "source": shard.source, "index": shard.index},
     )
-
-
-def _states_of(sources: Sources) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return size and time of the large files of this machine that had them for a while when digested."""
-    settled = time.time_ns() - TICK_NS
-    values = (file.value for file in sources.files)
-    return {
-        (value["source"], value["name"]): (value["size"], value["mtime_ns"])
-        for value in values
-        if value["size"] >= _LEAST_BYTES and value.get("mtime_ns", settled) < settled
-    }
 
 
 def in_part(name: str, part: str) -> str:

@@ -33,7 +33,7 @@ PARQUET, COMPRESSED = ".parquet", ".zst"
 _BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 16
 _FORM = 1
-TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
+_TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 30.0
 _SCHEMA = (
@@ -280,7 +280,7 @@ class FileDigests:
             raise unreadable(path, error) from error
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise SourceError(f"{path} changed while it was read; run again when nothing writes to it")
-        if time.time_ns() - after.st_mtime_ns > TICK_NS:
+        if time.time_ns() - after.st_mtime_ns > _TICK_NS:
             self._execute(_KEEP, (*key, digest))
         return digest
 

@@ -5,7 +5,6 @@ Without Prefect, on threads of this process; `test_prefect_tasks.py` has what Pr
 
 import errno
 import os
-import shutil
 import signal
 import threading
 import time
@@ -293,7 +292,7 @@ shard_bytes = 65536
 """
 
 
-def counting(folder: Path, num_shards: int, store: Store, age: float = 0.0) -> Dag:
+def counting(folder: Path, num_shards: int, store: Store) -> Dag:
     """Write a source of that many shards of one document, and one of three; return the jobs that count."""
     for source, number in (("large", num_shards), ("small", 3)):
         (folder / source).mkdir(parents=True)
@@ -301,7 +300,6 @@ def counting(folder: Path, num_shards: int, store: Store, age: float = 0.0) -> D
             for index in range(number):
                 words = f"word{index % 97} number{index} {source} "
                 file.write(words * (SHARD_BYTES * 3 // 4 // len(words) + 1) + "\n")
-        os.utime(folder / source / "text.txt", (time.time() - age, time.time() - age))
     (folder / "many.toml").write_text(PROFILE, encoding="utf-8")
     profile = load_profile(folder / "many.toml")
     composer = Composer(profile, resolve_sources(profile, store), store.path)
@@ -336,21 +334,6 @@ def test_only_a_source_of_many_shards_is_merged_and_a_shard_more_leaves_full_mer
         ["ingest", "count[large/32]", "merge_counts[large/0-31]", "count"],
         ["ingest", "count[large/33]", "merge_counts[large/32-33]", "count"],
     ]
-
-
-def test_a_large_file_that_changes_after_ingest_stops_a_run_whose_files_are_not_digested_again(tmp_path):
-    store = Store.open(tmp_path / "store")
-    dag = counting(tmp_path / "texts", 24, store, age=60)
-    counted(dag, store)
-    file = tmp_path / "texts" / "large" / "text.txt"
-    file.write_bytes(file.read_bytes().replace(b"word1 ", b"word2 "))
-    for path in store.root.glob("counts*/*"):
-        shutil.rmtree(path)
-    with (
-        LocalTasks(2) as tasks,
-        pytest.raises(RunError, match=r"count\[large/\d+\]: .* changed since ingest"),
-    ):
-        Executor(store, tasks, RunState()).run(dag.jobs)
 
 
 def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path, monkeypatch) -> None:

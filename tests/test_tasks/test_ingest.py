@@ -2,11 +2,9 @@
 
 import io
 import json
-import os
 import random
 import shutil
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -293,27 +291,6 @@ def test_text_that_changed_since_ingest_is_noticed(tmp_path: Path) -> None:
         list(read_shard(shard, made.roots))
     with pytest.raises(SourceError, match=r"no folder was given for source 's'; known are t"):
         list(read_shard(shard, {"t": "/"}))
-
-
-def test_a_file_as_it_was_digested_is_not_digested_again_unless_it_changes(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(written("jsonl", DOCUMENTS))
-    made = ingested(tmp_path, {"s": {"files": ["a.jsonl"]}})
-    (shard,), status = made.corpus.shards("s"), file.stat()
-    known = {"digest": "0" * 64, "states": ((status.st_size, status.st_mtime_ns),)}
-    known_shard = shard.model_copy(update=known)
-
-    def read() -> Iterator[bytes]:
-        batches = read_shard(known_shard, made.roots, batch_bytes=1)
-        return (text for batch in batches for text in batch.documents())
-
-    assert [*read()] == [text.encode() for text in DOCUMENTS]
-    reading = read()
-    next(reading)
-    os.utime(file, ns=(0, 0))
-    for rest in (reading, read()):
-        with pytest.raises(SourceError, match="changed since ingest"):
-            list(rest)
 
 
 def test_a_file_that_changes_between_finding_and_reading_is_noticed(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ file is cut by itself; smaller ones are grouped in the order of their names, and
 whose hashed name qualifies. Nothing depends on workers, paths, or the order in which files are read.
 
 Reading a shard to the end verifies that its documents are those that were ingested, so a stage must read to
-the end before it publishes anything: by their digest, or, in the run that digested the files, by the sizes
-and times that these had. A part of the corpus (held out or not) takes the documents of a shard by
+the end before it publishes anything. A part of the corpus (held out or not) takes the documents of a shard by
 a hash of their bytes and a seed, so that no text is on both sides.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -249,8 +248,6 @@ class Shard(BaseModel):
     num_documents: int  # kept documents
     num_bytes: int  # bytes of their text
     selection: Selection | None = None  # which of the documents belong to the shard; None for all
-    # the files' size and time (in ns) when they were digested, in order; not in the corpus; None if unknown
-    states: tuple[tuple[int, int], ...] | None = None
 
     @property
     def whole(self) -> "Shard":
@@ -288,29 +285,18 @@ def read_shard(
 
 
 def _verified(shard: Shard, root: str | Path, batch_bytes: int) -> Iterator[DocumentBatch]:
-    hasher, selection = None if _is_as_found(shard, root) else ShardHasher(), shard.selection
+    hasher, selection = ShardHasher(), shard.selection
     for batch in batched(_documents(shard, root), batch_bytes):
-        if hasher is not None:
-            hasher.update(batch.ordinals, batch.offsets, batch.data)
+        hasher.update(batch.ordinals, batch.offsets, batch.data)
         chosen = batch if selection is None else selection.select(batch)
         if len(chosen):
             yield chosen
-    same = _is_as_found(shard, root) if hasher is None else hasher.hexdigest() == shard.whole.digest
-    if not same:
+    if hasher.hexdigest() != shard.whole.digest:
         names = [segment.file for segment in shard.segments[:4]]
         shown = ", ".join(names if len(names) < 4 else [*names[:3], "…"])
         raise SourceError(
             f"shard {shard.source}/{shard.index} ({shown}) changed since ingest; run again to ingest it again"
         )
-
-
-def _is_as_found(shard: Shard, root: str | Path) -> bool:
-    """Whether the files have the sizes and times with which they were digested, if these are known."""
-    paths = (Path(root, segment.file) for segment in shard.segments if shard.states is not None)
-    with suppress(OSError):
-        found = (path.stat() for path in paths)
-        return shard.states == tuple((status.st_size, status.st_mtime_ns) for status in found)
-    return False
 
 
 def _documents(shard: Shard, root: str | Path) -> Iterator[DocumentBatch]:
