@@ -192,7 +192,7 @@ def test_special_tokens_in_text_are_text_or_themselves_or_an_error(tmp_path):
 
 @pytest.mark.parametrize("fim", [None, TextFim(1.0, 0.5, (1, 2, 3), 0)])
 def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_named(tmp_path, fim):
-    tok = tokenizer.Tokenizer(trained().definition)
+    tok = tokenizer.Tokenizer.from_spec(trained().spec())
     aside = "qzxjkvqz"  # eight ids, which are remembered apart from the others
     texts = ["the cat", "", f"{aside}\n\n" * 4, "the"]
     batches = list(batches_of(texts, 4, gap=10))

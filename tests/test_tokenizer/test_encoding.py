@@ -324,4 +324,4 @@ def test_caches_that_overflow_change_nothing(monkeypatch):
     ids = by_kernel(tok, text)
     assert tok.decode(ids) == text
     monkeypatch.setattr(model, "_CACHE_BITS", (3, 2, 5))
-    assert ids == by_kernel(Tokenizer(tok.definition), text)
+    assert ids == by_kernel(Tokenizer.from_spec(tok.spec()), text)

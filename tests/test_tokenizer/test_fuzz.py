@@ -210,7 +210,7 @@ def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> 
         documents = [long_document(dice, dice.choice(ALPHABETS)) for _ in range(dice.randrange(1, 4))]
         documents += dice.choices(["", " a b", *documents], k=2)
         ids = expected(tok, documents)
-        fresh = Tokenizer(tok.definition)
+        fresh = Tokenizer.from_spec(tok.spec())
         assert fresh.encode_batch(documents).to_lists() == ids, seed
         assert fresh.encode_batch(documents, num_threads=2).to_lists() == ids, seed
         assert [fresh.count_tokens(document) for document in documents] == list(map(len, ids)), seed

@@ -76,7 +76,7 @@ FEW = [3] * (BLOCK + 7)
     ],
 )
 def test_several_long_pretokens_are_encoded_as_by_tiktoken(tok, lengths):
-    fresh, text = Tokenizer(tok.definition), words(*lengths)
+    fresh, text = Tokenizer.from_spec(tok.spec()), words(*lengths)
     ids = expected(oracle(tok), tok, text)
     assert fresh.encode(text) == ids
     assert fresh.count_tokens(text) == len(ids)
@@ -97,8 +97,8 @@ def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(tok, chunk
     ]
     other = oracle(tok)
     ids = [expected(other, tok, text) for text in texts]
-    assert Tokenizer(tok.definition).encode_batch(texts).to_lists() == ids
-    many = Tokenizer(tok.definition).encode_batch(texts * 12, num_threads=2)
+    assert Tokenizer.from_spec(tok.spec()).encode_batch(texts).to_lists() == ids
+    many = Tokenizer.from_spec(tok.spec()).encode_batch(texts * 12, num_threads=2)
     assert many.to_lists() == ids * 12
 
 
@@ -107,12 +107,12 @@ def test_where_a_slice_ends_changes_nothing(both, slice_bytes, monkeypatch):
     texts = [words(*FEW, 5000, *FEW), "", words(*FEW, *FEW, seed=1), words(9000, seed=2)]
     whole = both.encode_batch(texts).to_lists()
     monkeypatch.setattr(encoder, "SLICE_BYTES", slice_bytes)
-    assert Tokenizer(both.definition).encode_batch(texts).to_lists() == whole
+    assert Tokenizer.from_spec(both.spec()).encode_batch(texts).to_lists() == whole
 
 
 def test_more_than_positions_can_tell_is_refused(tok, monkeypatch):
     monkeypatch.setattr(encoder, "MOST_BYTES", 9000)
-    fresh = Tokenizer(tok.definition)
+    fresh = Tokenizer.from_spec(tok.spec())
     assert fresh.decode(fresh.encode(words(9000))) == words(9000)
     with pytest.raises(TokenizerError, match="a pre-token has 9001 bytes, but at most 9000"):
         fresh.encode(words(9001))
@@ -156,5 +156,5 @@ def test_what_is_known_is_bounded(monkeypatch):
 @pytest.mark.parametrize("kept", [1, 1 << 21])
 def test_scratch_is_kept_up_to_a_size(tok, kept, monkeypatch):
     monkeypatch.setattr(encoder, "KEPT_BYTES", kept)
-    fresh, text = Tokenizer(tok.definition), words(5000, *FEW, 20_000)
+    fresh, text = Tokenizer.from_spec(tok.spec()), words(5000, *FEW, 20_000)
     assert fresh.encode(text) == fresh.encode(text) == expected(oracle(tok), tok, text)

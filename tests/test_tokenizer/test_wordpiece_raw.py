@@ -34,7 +34,7 @@ def made(normalizer: str | None = BERT, pattern: str = "bert", **rules: object) 
 def quickly(tok: Tokenizer, documents: list[bytes]) -> list[list[int]]:
     """The ids as they are made, with nothing in the memory of words, and again with all of them there."""
     data, offsets = pack_bytes(documents)
-    first = Tokenizer(tok.definition).encode_buffers(data, offsets, as_text=True).to_lists()
+    first = Tokenizer.from_spec(tok.spec()).encode_buffers(data, offsets, as_text=True).to_lists()
     assert first == tok.encode_buffers(data, offsets, as_text=True).to_lists()
     assert first == tok.encode_buffers(data, offsets, as_text=True).to_lists()
     return first
