@@ -57,6 +57,17 @@ class TestBatches:
                 assert one.keys() - {"max_seqlen"} == {"sequence", field}
                 np.testing.assert_equal(one[field], batch[field])
 
+    def test_what_is_kept_of_them_stays_as_it_is(self, packed):
+        batches = PackedDataset(packed, batch_size=3, fields=FIELDS, prefetch=1)
+        kept = [
+            (batch["sequence"], batch["labels"].T, batch["loss_mask"].view(np.uint8)) for batch in batches
+        ]
+        reader = PackedReader.open(packed)
+        for numbers, labels, mask in kept:
+            expected = [reader[number] for number in numbers.tolist()]
+            np.testing.assert_array_equal(labels.T, [one.labels for one in expected])
+            np.testing.assert_array_equal(mask, [one.loss_mask for one in expected])
+
     @pytest.mark.parametrize("first", [0, 1, 100, 1 << 31])
     def test_a_shard_alone_is_counted_from_its_first_sequence(self, packed, tmp_path, first):
         folder = shutil.copytree(packed, tmp_path / "alone")
