@@ -7,17 +7,18 @@
 The same sequences are written by everyone's own writer: ours by the packing stages, Megatron's by its
 `IndexedDatasetBuilder`, Hugging Face's by `Dataset.save_to_disk`, nanoGPT's with `ndarray.tofile`. Every side
 gives one epoch of batches, int64 torch tensors [batch, length], in the same order; all of them are compared
-before any time counts. Ours gives uint16 arrays, too, for those who widen them on the accelerator. Then the
-sides take turns in one process. Files are in the page cache, so what is measured is the reader and not the
-disk. Side by side stand the least wall clock and the least CPU time of `--repeat` rounds; `copy` is what
-widening all tokens with numpy, in order, takes: the memory's own pace.
+before any time counts. Ours gives uint16 arrays, too, for those who widen them on the accelerator, and these
+with four more fields for each number of `--threads` and by two workers of torch's DataLoader, start included
+(CPU time is of this process alone). Then the sides take turns. Files are in the page cache, so what is
+measured is the reader and not the disk. Side by side stand the least wall clock and the least CPU time of
+`--repeat` rounds; `copy` is what widening all tokens with numpy, in order, takes: the memory's own pace.
 """
 
 import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 from tokmill.tasks.store.digest import digest_folder
 
 VOCAB_SIZE = 50_304
+FIVE = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels")
 Batches = Iterator[Any]
 Side = Callable[[np.ndarray], Batches]
 
@@ -111,7 +113,9 @@ def write_for_others(folder: Path, rows: np.ndarray) -> None:
     datasets.Dataset(table).save_to_disk(folder / "huggingface", max_shard_size="500MB")
 
 
-def tokmill(work: Work, num_threads: int, dtype: str) -> Side:
+def tokmill(
+    work: Work, num_threads: int, dtype: str, fields: Sequence[Any] = ("input_ids",), num_workers: int = 0
+) -> Side:
     """Our own reader, as tensors, or as arrays where tokens stay as they are; it knows its order itself."""
     dataset = PackedDataset(
         work.folder / "packed",
@@ -120,12 +124,15 @@ def tokmill(work: Work, num_threads: int, dtype: str) -> Side:
         remainder="drop",
         num_threads=num_threads,
         dtype=dtype,
+        fields=fields,
     )
     batches_of = dataset.to_torch() if dtype == "int64" else dataset
 
     def batches(order: np.ndarray) -> Batches:
         batches_of.load_state_dict(dataset.state_dict() | {"epoch": 0, "position": 0})
-        return (batch["input_ids"] for batch in batches_of)
+        workers = {"batch_size": None, "num_workers": num_workers}
+        given = torch.utils.data.DataLoader(batches_of, **workers) if num_workers else batches_of
+        return (batch["input_ids"] for batch in given)
 
     return batches
 
@@ -204,7 +211,7 @@ def best(sides: dict[str, Side], order: np.ndarray, repeat: int) -> dict[str, tu
     return {name: (min(t[0] for t in found), min(t[1] for t in found)) for name, found in times.items()}
 
 
-def measure(work: Work, repeat: int) -> None:
+def measure(work: Work, repeat: int, threads: Sequence[int]) -> None:
     """Print the rows of one order."""
     sides = {
         "tokmill": tokmill(work, 1, "int64"),
@@ -214,7 +221,8 @@ def measure(work: Work, repeat: int) -> None:
         "Megatron-LM": megatron(work),
         "datasets": huggingface(work),
         "copy": copy(work),
-    }
+    } | {f"tokmill, five fields, threads: {n}": tokmill(work, n, "stored", FIVE) for n in threads}
+    sides["tokmill, five fields, DataLoader"] = tokmill(work, 1, "int64", FIVE, num_workers=2)
     order = work.order()
     for name, side in sides.items():
         check(name, side, work, order)
@@ -234,6 +242,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=2048, help="tokens a sequence")
     parser.add_argument("--batch", type=int, default=16, help="sequences a batch")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--threads", type=int, nargs="*", default=[0, 1, 2, 4])
     options = parser.parse_args()
     datasets.disable_progress_bars()
     with tempfile.TemporaryDirectory(prefix="tokmill-loading-") as name:
@@ -245,7 +254,7 @@ def main() -> None:
         print("| order | reader | M tokens/s | M tokens/CPU s | time | CPU time |")
         print("| --- | --- | ---: | ---: | ---: | ---: |")
         for shuffle in (False, True):
-            measure(Work(folder, rows, options.batch, shuffle), options.repeat)
+            measure(Work(folder, rows, options.batch, shuffle), options.repeat, options.threads)
 
 
 if __name__ == "__main__":

@@ -107,13 +107,13 @@ class Packed(Made):
             raise UsageError(f"arrays: sequences {first} to {last} are not all there; there are {len(self)}")
         import numpy as np  # noqa: PLC0415
 
-        from tokmill.tasks.loading.batches import Block, Wanted, check_bounds, made  # noqa: PLC0415
+        from tokmill.tasks.loading.batches import Block, Memory, Wanted, check_bounds, made  # noqa: PLC0415
         from tokmill.tasks.loading.rows import PackedRows  # noqa: PLC0415
 
         manifest, wanted = self.reader.manifest, Wanted(tuple(fields), "stored")  # type: ignore[arg-type]
         check_bounds(wanted, last - first, manifest.sequence_length)
         block = Block(np.arange(first, last, dtype=np.int64), (last - first,))
-        (batch,) = made(block, PackedRows(self.path, manifest), wanted)
+        (batch,) = made(block, PackedRows(self.path, manifest), wanted, Memory(0))
         return {name: values for name, values in batch.items() if name != "sequence"}
 
     def dataset(self, **options: Unpack[DatasetOptions]) -> "PackedDataset":

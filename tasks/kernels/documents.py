@@ -115,7 +115,14 @@ COPIES: dict[tuple[int, int], Any] = {
 
 @kernel
 def mark(
-    ends: Int32In, firsts: Int64In, length: int, segment_ids: Int32, position_ids: Int32, loss_mask: Bytes
+    ends: Int32In,
+    firsts: Int64In,
+    length: int,
+    segment_ids: Int32,
+    position_ids: Int32,
+    loss_mask: Bytes,
+    labels: Int64,
+    ignored: int,
 ) -> None:
     """Number the tokens of n rows, and mark those whose prediction counts.
 
@@ -126,6 +133,8 @@ def mark(
         segment_ids: [n * length], or [0] if not wanted, written: the token's piece, from 1; 0 on padding.
         position_ids: the same, written: the token's place in its piece, from 0; 0 on padding.
         loss_mask: the same, written: 1 on tokens, 0 on the first token of a piece and on padding.
+        labels: the same, but holds the tokens already; overwritten where `loss_mask` is 0.
+        ignored: what labels are there.
     """
     for row in range(len(firsts) - 1):
         base = row * length
@@ -140,6 +149,8 @@ def mark(
             if len(loss_mask):
                 _fill(loss_mask, start, stop, 1)
                 loss_mask[start] = 0
+            if len(labels):
+                labels[start] = ignored
             start = stop
         stop = base + length
         if len(segment_ids):
@@ -148,6 +159,8 @@ def mark(
             _fill(position_ids, start, stop, 0)
         if len(loss_mask):
             _fill(loss_mask, start, stop, 0)
+        if len(labels):
+            _fill(labels, start, stop, ignored)
 
 
 @kernel(inline=True)

@@ -16,13 +16,14 @@ For B rows of L tokens (`tasks.formats.packed.reader` defines the terms); a sequ
                                          `tasks.formats.packed.masks.block_ranges` takes them
 """
 
-from collections.abc import Collection
+import weakref
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL
@@ -37,7 +38,7 @@ Batch: TypeAlias = dict[str, Any]
 
 _MOST_BOUND = (1 << 31) - 1
 _ZERO = np.zeros(1, dtype=np.int32)
-_MARKS = ("segment_ids", "position_ids", "loss_mask")
+_MARKS = {"segment_ids": np.int32, "position_ids": np.int32, "loss_mask": np.bool_, "labels": np.int64}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Wanted:
         """The dtype of `input_ids`."""
         return stored if self.dtype == "stored" else np.dtype(self.dtype)
 
+    def token_bytes(self, stored: np.dtype[Any]) -> int:
+        """Bytes that a token takes in all fields together."""
+        types = {"input_ids": self.token_type(stored)} | _MARKS
+        return sum(np.dtype(types[name]).itemsize for name in {*self.fields} & types.keys()) or 1
+
 
 def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
     """Reject batches whose `cu_seqlens` are wanted and do not fit in int32."""
@@ -83,20 +89,41 @@ class Block:
     parts: int = 1  # number of rows that each sequence is read as
 
 
-def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
-    """Make a block's batches, whose arrays are views of new arrays of the whole block."""
+class Memory:
+    """Gives arrays the memory of arrays that are gone: new pages cost more than what is written there."""
+
+    def __init__(self, most: int) -> None:
+        self._free: dict[int, deque[bytearray]] = defaultdict(lambda: deque(maxlen=most))  # by their bytes
+
+    def array(self, shape: tuple[int, int], dtype: DTypeLike) -> NDArray[Any]:
+        """An array of any content."""
+        size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+        free = self._free[size]
+        memory = free.pop() if free else bytearray(size)
+        whole = np.frombuffer(memory, dtype)  # the base of all its views, as it does not own its memory
+        weakref.finalize(whole, free.append, memory).atexit = False
+        return whole.reshape(shape)
+
+
+def made(block: Block, rows: PackedRows, wanted: Wanted, memory: Memory) -> list[Batch]:
+    """Make a block's batches, whose arrays are views of arrays of the whole block."""
     fields, length = set(wanted.fields), rows.sequence_length // block.parts
     columns: Batch = {"sequence": np.repeat(block.sequences, block.parts)}
+    shape = len(columns["sequence"]), length
     if {"input_ids", "labels"} & fields:
-        tokens = rows.tokens(block.sequences, wanted.token_type(rows.dtype)).reshape(-1, length)
+        tokens = memory.array(shape, wanted.token_type(rows.dtype))
+        rows.read_tokens(block.sequences, tokens.reshape(-1, rows.sequence_length))
         columns |= {"input_ids": tokens} if "input_ids" in fields else {}
     ends, firsts = _ZERO, _ZERO.astype(np.int64)  # unused without boundaries
     if fields != {"input_ids"}:
         ends, firsts = _pieces(block, rows, length)
-        marks = _marks(ends, firsts, length, fields | ({"loss_mask"} if "labels" in fields else set()))
-        columns |= {name: values for name, values in marks.items() if name in fields}
+        marks = {n: memory.array(shape if n in fields else (0, 0), dtype) for n, dtype in _MARKS.items()}
         if "labels" in fields:
-            columns["labels"] = np.where(marks["loss_mask"], tokens.astype(np.int64), IGNORED_LABEL)
+            marks["labels"][:] = tokens
+        flat = {name: values.reshape(-1) for name, values in marks.items()}
+        flat["loss_mask"] = flat["loss_mask"].view(np.uint8)
+        mark(ends, firsts, length, **flat, ignored=IGNORED_LABEL)
+        columns |= {name: values for name, values in marks.items() if name in fields}
     batches = []
     for first, stop in pairwise((np.cumsum([0, *block.sizes]) * block.parts).tolist()):
         batch = {name: values[first:stop] for name, values in columns.items()}
@@ -127,17 +154,6 @@ def _pieces(block: Block, rows: PackedRows, length: int) -> tuple[NDArray[np.int
     every = np.sort(np.concatenate([ends + bases, cuts]))
     row = (every - 1) // length
     return (every - row * length).astype(np.int32), np.searchsorted(row, np.arange(len(bounds) + 1))
-
-
-def _marks(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int, fields: Collection[str]) -> Batch:
-    size = (len(firsts) - 1) * length
-    marks: Batch = {
-        name: np.empty(size if name in fields else 0, dtype=np.uint8 if name == "loss_mask" else np.int32)
-        for name in _MARKS
-    }
-    mark(ends, firsts, length, **marks)
-    marks["loss_mask"] = marks["loss_mask"].view(np.bool_)
-    return {name: marks[name].reshape(-1, length) for name in _MARKS if name in fields}
 
 
 def _cu_seqlens(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> Batch:

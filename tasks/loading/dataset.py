@@ -6,7 +6,7 @@ epoch. Every sequence of an epoch comes exactly once over all ranks and workers,
 
 import os
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,15 +17,16 @@ import numpy as np
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
-from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tokmill.tasks.loading.rows import PackedRows, fetch_descriptions, made_ahead
+from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Memory, Wanted, check_bounds, made
+from tokmill.tasks.loading.rows import PackedRows, fetch_descriptions, read_ahead
 from tokmill.tasks.loading.split import Order, Place, Remainder, RowLengths, Split, Walk
 from tokmill.tasks.store.naming import artifact_folder
 
 if TYPE_CHECKING:
     from tokmill.tasks.loading.torch_dataset import TorchDataset
 
-_BLOCK_BYTES = 2 << 20  # of tokens: larger blocks exceed the caches, smaller ones cost too much Python time
+_BLOCK_BYTES = 4 << 20  # of all fields: larger blocks exceed caches, smaller ones cost too much Python time
+_MOST_BLOCKS = 16  # handed to a thread at a time
 _LOOK_AHEAD = 4096  # sequences to look up in the epoch's order at a time
 
 
@@ -46,9 +47,9 @@ class PackedDataset:
         world_size: number of these processes.
         remainder: how to treat the last, partial step of an epoch: 'keep' spreads it over the ranks,
             'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
-        num_threads: threads that make batches ahead; 0 makes them on demand. One is as fast as the
-            memory; more threads help with slow disks or networks.
-        prefetch: the most batches ahead; by default those of two blocks of 2 MiB per thread.
+        num_threads: threads that read ahead, which helps with slow disks or networks; batches are made
+            on demand, at the memory's pace.
+        prefetch: the most batches whose tokens are read ahead.
         verify: whether to compare a shard's digests with the record when it is first read, which takes a
             second of CPU time per 1.3 GB, once per process. The sizes of all files are always compared.
         store: store in which to look up a name; by default TOKMILL_STORE, or `tokmill-store` in the
@@ -217,18 +218,16 @@ class PackedDataset:
         return running
 
     def _given_out(self) -> Generator[Batch, None, None]:
-        start, num_given, num_threads = self._place, 0, max(1, self._num_threads)
+        start, num_given = self._place, 0
         per_block = self._batches_per_block()
         self._rows.follow(block.sequences for block in self._blocks(start, per_block))
-        blocks = made_ahead(
-            lambda block: made(block, self._rows, self._wanted),
-            self._blocks(start, per_block),
-            num_threads=self._num_threads,
-            ahead=2 * num_threads if self._prefetch is None else max(1, self._prefetch // per_block),
-        )
+        blocks = self._blocks(start, per_block)
+        if self._num_threads:
+            blocks = self._read_ahead(blocks, per_block)
+        memory = Memory(2)  # the loop may still hold the block before
         try:
-            for batches in blocks:
-                for batch in batches:
+            for block in blocks:
+                for batch in made(block, self._rows, self._wanted, memory):
                     num_given += 1
                     self._place = self._after(start, num_given * self.split.num_workers)
                     yield batch
@@ -237,7 +236,20 @@ class PackedDataset:
             self._rows.stop()
         self._place = Place(start.epoch + 1)
 
-    def _blocks(self, start: Place, per_block: int) -> Iterator[Block]:
+    def _read_ahead(self, blocks: Iterable[Block], per_block: int) -> Generator[Block, None, None]:
+        def touch(listed: list[Block]) -> None:
+            sequences = np.concatenate([block.sequences for block in listed])
+            self._rows.touch(
+                sequences[:: len(listed)]
+            )  # lists are long if all is in memory: a sample will do
+
+        ahead, most = self._num_threads + 1, _MOST_BLOCKS
+        if self._prefetch is not None:
+            ahead = max(1, min(ahead, self._prefetch // per_block))
+            most = max(1, min(most, self._prefetch // (per_block * ahead)))
+        return read_ahead(touch, blocks, num_threads=self._num_threads, ahead=ahead, most=most)
+
+    def _blocks(self, start: Place, per_block: int) -> Generator[Block, None, None]:
         num_left = self.num_sequences - start.position
         per_look = max(1, _LOOK_AHEAD // (per_block * self.split.batch_size)) * per_block
         steps = self.split.steps(num_left)
@@ -257,7 +269,7 @@ class PackedDataset:
     def _batches_per_block(self) -> int:
         if self._order.shuffle and self._rows.are_arriving:
             return 1  # a block needs nearly as many shards as it has sequences
-        row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize
+        row_bytes = self.manifest.sequence_length * self._wanted.token_bytes(self._rows.dtype)
         enough = -(-_BLOCK_BYTES // (row_bytes * self.split.batch_size))
         if self._prefetch is None:
             return enough

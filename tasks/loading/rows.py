@@ -9,24 +9,29 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest, TakedownManifest
-from tokmill.tasks.formats.packed.shard_format import PackedShard, formats_of, open_shard
+from tokmill.tasks.formats.packed.shard_format import formats_of, open_shard
 from tokmill.tasks.kernels.documents import COPIES
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.layout import RECORD_FILE, url_of
 from tokmill.tasks.store.record import read_record
 
 AHEAD = 2
+_PAGE = 4096  # bytes
+_QUICK = 0.001  # seconds; what takes longer waits for a disk or a network
 THREAD_NAME = "tokmill-loading"
 T = TypeVar("T")
-R = TypeVar("R")
+Arrays: TypeAlias = tuple[NDArray[Any], ...]
+"""A shard's rows, their bounds, and the offsets of these."""
 
 
 class PackedRows:
@@ -45,9 +50,10 @@ class PackedRows:
         self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
         self._path, self._verify = path, verify
         self._manifest = manifest
-        self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 if not mapped yet
+        # of each shard's rows, bounds and offsets of bounds; 0 if not mapped yet
+        self._addresses = np.zeros((3, len(manifest.shards)), dtype=np.int64)
         self._firsts = manifest.firsts
-        self._opened: dict[int, _Shard] = {}
+        self._opened: dict[int, Arrays] = {}
         self._opening = threading.Lock()
         self._fetcher = ShardFetcher.of(path, manifest)
 
@@ -59,28 +65,31 @@ class PackedRows:
         """Return the same rows, with no shard open."""
         return PackedRows(self._path, self._manifest, verify=self._verify)
 
-    def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length]."""
+    def read_tokens(self, sequences: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write the tokens of `sequences`, int64 [n], to `out`, [n, sequence_length] of the wanted dtype."""
         shards, rows = self._places(sequences)
-        out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
         if not len(sequences):
-            return out
+            return
         if shards[0] == shards[-1] and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) > 0).all():
-            out[:] = self._shard(int(shards[0])).rows[rows[0] : rows[-1] + 1]
-            return out
-        for shard in np.unique(shards[self._addresses[shards] == 0]).tolist():
-            self._addresses[shard] = self._shard(shard).rows.ctypes.data
+            out[:] = self._shard(int(shards[0]))[0][rows[0] : rows[-1] + 1]
+            return
         width, size = self.sequence_length, self.dtype.itemsize
-        addresses = self._addresses[shards] + rows * (width * size)
-        base = int(np.min(addresses))
-        window = _window(base, (int(np.max(addresses)) - base) // size + width, self.dtype)
+        addresses = self._mapped(shards)[0] + rows * (width * size)
+        window, places = _window(addresses, width, self.dtype)
         flat = out.reshape(-1)
         if size == out.itemsize:  # the same bits, whether or not the type is signed
             window, flat = window.view(np.uint16), flat.view(np.uint16)
-            width, size = len(flat) // len(rows), 2
-        copy = COPIES[window.itemsize, flat.itemsize]
-        copy(window, (addresses - base) // size, np.arange(len(rows)) * width, width, flat)
-        return out
+            width, places = width * size // 2, places * (size // 2)
+        COPIES[window.itemsize, flat.itemsize](window, places, np.arange(len(rows)) * width, width, flat)
+
+    def touch(self, sequences: NDArray[np.int64]) -> None:
+        """Wait until the tokens of `sequences`, int64 [n], are in the memory of the machine."""
+        shards, rows = self._places(sequences)
+        row_bytes = self.sequence_length * self.dtype.itemsize
+        starts = self._mapped(shards)[0] + rows * row_bytes
+        addresses = np.add.outer(starts, np.arange(0, row_bytes, _PAGE)).reshape(-1)
+        window, places = _window(addresses, 1, np.dtype(np.uint16))
+        COPIES[2, 2](window, places, np.zeros_like(places), 1, np.empty(1, dtype=np.uint16))
 
     def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The ends of all pieces of `sequences`, int64 [n], in their sequences, and each one's first piece.
@@ -88,11 +97,12 @@ class PackedRows:
         Returns int32 [p], and int64 [n + 1], indices in these.
         """
         shards, rows = self._places(sequences)
-        ends = [
-            self._shard(shard).ends(row) for shard, row in zip(shards.tolist(), rows.tolist(), strict=True)
-        ]
-        firsts = np.cumsum([0, *map(len, ends)], dtype=np.int64)
-        return np.concatenate([np.empty(0, dtype=np.int32), *ends]), firsts
+        _, bounds, offsets = self._mapped(shards)
+        begins, stops = (_at(offsets + 8 * (rows + k), np.dtype(np.int64)) for k in (0, 1))
+        firsts = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(stops - begins - 1, out=firsts[1:])  # a sequence's first bound is 0, which ends nothing
+        addresses = np.repeat(bounds + 4 * (begins + 1 - firsts[:-1]), np.diff(firsts))  # of int32
+        return _at(addresses + 4 * np.arange(firsts[-1]), np.dtype(np.int32)), firsts
 
     @property
     def are_arriving(self) -> bool:
@@ -115,8 +125,14 @@ class PackedRows:
         shards = np.searchsorted(self._firsts, sequences, side="right") - 1
         return shards, sequences - self._firsts[shards]
 
-    def _shard(self, position: int) -> "_Shard":
-        """A shard by its position in the manifest; never unmapped, because its address is used."""
+    def _mapped(self, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The addresses of the arrays of `shards`, int64 [n], as int64 [3, n]."""
+        for shard in np.unique(shards[self._addresses[0, shards] == 0]).tolist():
+            self._addresses[:, shard] = [array.ctypes.data for array in self._shard(shard)]
+        return self._addresses[:, shards]
+
+    def _shard(self, position: int) -> Arrays:
+        """A shard by its position in the manifest; never unmapped, because its addresses are used."""
         shard = self._opened.get(position)
         if shard is not None:
             return shard
@@ -125,22 +141,9 @@ class PackedRows:
                 if self._fetcher is not None:
                     self._fetcher.need(position)  # which compares it with the record
                 verify, index = self._verify and self._fetcher is None, self._manifest.shards[position].index
-                shard = _Shard(open_shard(self._path, index, self._manifest, verify=verify))
-                self._opened[position] = shard
+                opened = open_shard(self._path, index, self._manifest, verify=verify)
+                self._opened[position] = tuple(map(np.asarray, (opened.rows, opened.bounds, opened.offsets)))
             return self._opened[position]
-
-
-class _Shard:
-    """One shard's arrays without numpy's memmap class, whose every slice costs a microsecond."""
-
-    def __init__(self, shard: PackedShard) -> None:
-        self.rows: NDArray[Any] = np.asarray(shard.rows)
-        self._flat: NDArray[np.int32] = np.asarray(shard.bounds)
-        self._offsets: NDArray[np.int64] = np.asarray(shard.offsets)
-
-    def ends(self, row: int) -> NDArray[np.int32]:
-        """The ends of the pieces of a sequence: `cu_seqlens` without its first bound."""
-        return self._flat[self._offsets[row] + 1 : self._offsets[row + 1]]
 
 
 class _Span:
@@ -153,13 +156,23 @@ class _Span:
         }
 
 
-def _window(address: int, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _window(
+    addresses: NDArray[np.int64], length: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """One read-only array over several memory maps and the gaps between them, which must not be read.
 
     It lets one call copy the rows of all shards; one call per shard of a shuffled batch would cost as much as
-    the copying. The caller must keep the maps alive.
+    the copying. The caller must keep the maps alive. It ends `length` after the last address; where in it
+    the addresses are comes with it.
     """
-    return np.asarray(_Span(address, length, dtype))
+    places = (addresses - np.min(addresses)) // dtype.itemsize
+    return np.asarray(_Span(int(np.min(addresses)), int(np.max(places)) + length, dtype)), places
+
+
+def _at(addresses: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The numbers at these addresses."""
+    window, places = _window(addresses, 1, dtype) if len(addresses) else (np.empty(0, dtype), addresses)
+    return window[places]
 
 
 def fetch_descriptions(folder: Path) -> None:
@@ -253,25 +266,32 @@ class ShardFetcher:
             self._coming[position] = self._pool.submit(self._fetch, position)
 
 
-def made_ahead(
-    work: Callable[[T], R], items: Iterable[T], *, num_threads: int, ahead: int
-) -> Generator[R, None, None]:
-    """Yield `work(item)` for every item, in order, computed in threads; 0 threads compute on demand.
+def read_ahead(
+    read: Callable[[list[T]], None], items: Iterable[T], *, num_threads: int, ahead: int, most: int
+) -> Generator[T, None, None]:
+    """Yield the items in order, while threads read what those need that come next.
 
-    At most `ahead` results wait or are being computed. Items are taken in the caller's thread. An exception
-    of `items` or `work` is raised in the place of its result.
+    Threads get a list of items at a time, at most `ahead` lists. As long as reading waits for nothing, lists
+    grow up to `most` items, so that handing them over costs next to nothing. Items are taken in the caller's
+    thread, which waits for no list that is not begun. What fails in a thread fails again for the caller.
     """
-    if num_threads == 0:
-        yield from map(work, items)
-        return
-    waiting: deque[Future[R]] = deque()
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix=THREAD_NAME)
+    waiting: deque[tuple[list[T], Future[float]]] = deque()
+    items, size = iter(items), 1
     try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        while (listed := [*islice(items, size)]) or waiting:
+            if listed:
+                waiting.append((listed, pool.submit(_seconds, read, listed)))
+            if not listed or len(waiting) >= ahead:
+                due, future = waiting.popleft()
+                is_quick = future.cancel() or (future.exception() is None and future.result() < _QUICK)
+                size = min(2 * size, most) if is_quick else 1
+                yield from due
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _seconds(read: Callable[[list[T]], None], items: list[T]) -> float:
+    begin = perf_counter()
+    read(items)
+    return perf_counter() - begin

@@ -2,7 +2,7 @@
 
 A `DataLoader` takes it with `batch_size=None`, because it yields whole batches, and with any number of worker
 processes: each makes its share of the batches, and the loader takes them in turn, so that the order is that
-of one process. Threads do the same work without copies between processes; one process is usually enough.
+of one process. A batch costs far less to make than to hand to another process; one process is usually enough.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.kernels.documents import COPIES
 
 if TYPE_CHECKING:
     from tokmill.tasks.loading.dataset import PackedDataset
@@ -34,6 +35,7 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self.dataset = dataset
         self._at_work: PackedDataset | None = None
         self._num_workers = torch.zeros(1, dtype=torch.int64).share_memory_()  # which iterate copies, now
+        COPIES[2, 2].ready()  # numba is loaded once, and not by every worker that is forked
 
     def __len__(self) -> int:
         """Number of batches of this rank in a whole epoch."""
@@ -46,7 +48,7 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
             return
         self._num_workers.fill_(worker.num_workers)
         self._at_work = self._at_work or self.dataset.for_worker(worker.id, worker.num_workers)
-        yield from map(_tensors, self._at_work)
+        yield from map(_shared, map(_tensors, self._at_work))
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; does nothing if it is the current one."""
@@ -83,3 +85,13 @@ def _tensor(values: Any) -> Any:
     if isinstance(values, list):
         return values  # bounds
     return torch.from_numpy(values) if values.ndim else values.item()
+
+
+def _shared(batch: Tensors) -> Tensors:
+    """The same in one piece of shared memory, as a `DataLoader` pays for every piece that workers pass on."""
+    tensors = [(name, value) for name, value in batch.items() if isinstance(value, torch.Tensor)]
+    tensors.sort(key=lambda named: -named[1].itemsize)  # which aligns all
+    memory = torch.cat([values.reshape(-1).view(torch.uint8) for _, values in tensors]).share_memory_()
+    parts = memory.split([values.nbytes for _, values in tensors])
+    pairs = zip(tensors, parts, strict=True)
+    return batch | {name: part.view(values.dtype).view(values.shape) for (name, values), part in pairs}

@@ -182,7 +182,7 @@ def test_no_flipped_bit_of_a_packed_shard_passes(published_packing, kind):
             if kind in {"memmap", "npy"} and file != pieces:
                 rows = PackedRows(published_packing, manifest)
                 with pytest.raises(StoreError, match="was published with"):
-                    rows.tokens(np.array([row]), rows.dtype)
+                    rows.touch(np.array([row]))
     everything_of(PackedReader(published_packing, manifest), row)
     for _ in flipped(published_packing / "packed.json", 10, dice):
         with pytest.raises(StoreError, match="was published with"):

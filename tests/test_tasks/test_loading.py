@@ -15,6 +15,7 @@ from tests.test_tasks.fabricated import FIELDS, loading_ends, numbered, packed_f
 from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.loading.rows import PackedRows, read_ahead
 from tokmill.tasks.loading.split import Order
 
 
@@ -56,6 +57,17 @@ class TestBatches:
             for one, batch in zip(alone, PackedDataset(packed, batch_size=3, fields=fields), strict=True):
                 assert one.keys() - {"max_seqlen"} == {"sequence", field}
                 np.testing.assert_equal(one[field], batch[field])
+
+    def test_what_is_kept_of_them_stays_as_it_is(self, packed):
+        batches = PackedDataset(packed, batch_size=3, fields=FIELDS, prefetch=1)
+        kept = [
+            (batch["sequence"], batch["labels"].T, batch["loss_mask"].view(np.uint8)) for batch in batches
+        ]
+        reader = PackedReader.open(packed)
+        for numbers, labels, mask in kept:
+            expected = [reader[number] for number in numbers.tolist()]
+            np.testing.assert_array_equal(labels.T, [one.labels for one in expected])
+            np.testing.assert_array_equal(mask, [one.loss_mask for one in expected])
 
     @pytest.mark.parametrize("first", [0, 1, 100, 1 << 31])
     def test_a_shard_alone_is_counted_from_its_first_sequence(self, packed, tmp_path, first):
@@ -279,6 +291,20 @@ class TestThreads:
         assert sequences(found) == list(range(len(found)))
         assert dataset.position == len(found) <= 7
         assert loading_ends()
+
+    def test_give_all_items_in_order_even_if_they_cannot_read_them(self):
+        numbers = read_ahead(lambda listed: 1 // (listed[0] % 3), range(99), num_threads=2, ahead=3, most=4)
+        assert list(numbers) == list(range(99))
+
+    def test_what_they_have_touched_needs_the_files_no_more(self, packed, tmp_path):
+        copied = shutil.copytree(packed, tmp_path / "packed")
+        rows, numbers = PackedRows(copied, PackedReader.open(packed).manifest), np.arange(size_of(packed))
+        rows.touch(numbers)
+        for file in copied.glob("shard-*"):
+            file.unlink()
+        tokens = np.empty((len(numbers), 16), dtype=np.uint16)
+        rows.read_tokens(numbers[::-1], tokens)
+        np.testing.assert_array_equal(tokens[::-1], [one.input_ids for one in PackedReader.open(packed)])
 
 
 class TestFiles:

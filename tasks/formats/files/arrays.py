@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, get_type_hints
+from typing import Any, BinaryIO, Self, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -227,7 +227,7 @@ class Columns:
         """The columns in Arrow; the types are those of the annotations."""
         hints = get_type_hints(cls)
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        return schema_of(**{name: hints[name].__args__[1].__args__[0].__name__ for name in names})
+        return schema_of(**{name: _scalar(hints[name]).__name__ for name in names})
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -236,3 +236,8 @@ class Columns:
         return cls(
             *(np.concatenate([none, *(getattr(part, name) for part in parts)]) for name, none in empty)
         )
+
+
+def _scalar(hint: Any) -> Any:
+    """The innermost argument: since numpy 2.5, `NDArray[T]` is an alias that hides the dtype around T."""
+    return _scalar(get_args(hint)[-1]) if get_args(hint) else hint
