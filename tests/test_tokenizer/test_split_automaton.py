@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from tokmill.tokenizer.splitting import (
 from tokmill.tokenizer.splitting.automaton import build_tables
 from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
 from tokmill.tokenizer.splitting.splitter import compile_expression
+from tokmill.tokenizer.splitting.syntax import code_points
 
 ATOMS = [
     *"aAsSkK1- é中,😀\u0301'",
@@ -182,6 +184,20 @@ def test_every_character_is_of_the_class_that_regex_says(pattern):
     points = np.delete(np.arange(0x110000), np.s_[0xD800:0xE000]).astype("<u4")
     every = points.tobytes().decode("utf-32-le").encode()
     assert _split(pattern, [every]) == _through_regex(pattern, [every])
+
+
+PARTS = [*"aZ中:&|~.$( \n\x00\U0010ffff\ud800", "b^", "a-z", "À-ÿ", "一-龥", "\x00-\x1f", r"\--/", r"\[-\`"]
+PARTS += [r"\s", r"\S", r"\w", r"\W", r"\n", r"\p{L}", r"\P{L}", r"\p{^Zs}", r"\p{sc=Hani}", r"\^", r"\é"]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join), st.sampled_from(["", "^"]))
+@example(r"\s\S", "^")  # for which `regex` finds every character
+@example(r"a-zb-yz-~\[-\`", "")
+def test_the_short_way_to_a_set_leads_to_what_regex_finds(parts, negation):
+    every = "".join(map(chr, range(0x110000)))
+    runs = regex.finditer(f"(?:[{negation}{parts}])++", every)
+    assert code_points(f"[{negation}{parts}]", 0).tolist() == [[*run.span()] for run in runs]
 
 
 def test_the_short_way_to_a_letter_of_any_case_leads_to_all_its_forms():

@@ -50,7 +50,7 @@ def build_decoder(column_of: NDArray[np.uint8], ill_formed: int) -> Decoder:
     columns = column_of.copy()
     columns[SURROGATES] = ill_formed
     # the first row stands for whatever is no character
-    tails, tail_of = _distinct(np.vstack([np.full(_ROW, ill_formed), columns.reshape(-1, _ROW)]))
+    tails, tail_of = _distinct(np.vstack([np.full(_ROW, ill_formed, np.uint8), columns.reshape(-1, _ROW)]))
     blocks = tail_of[1:].reshape(-1, _ROW)
     short = blocks[0].copy()  # after E0: what fits into two bytes must not take three
     short[: 0x800 // _ROW] = tail_of[0]
@@ -76,10 +76,11 @@ def build_decoder(column_of: NDArray[np.uint8], ill_formed: int) -> Decoder:
 
 def _distinct(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find a table's distinct rows, in the order in which they come first, and which of them each row is."""
-    rows = np.ascontiguousarray(table)
+    firsts = np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(axis=1)))  # of rows that are alike
     numbers: dict[bytes, int] = {}
-    which = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
-    return np.frombuffer(b"".join(numbers), dtype=rows.dtype).reshape(len(numbers), -1), np.array(which)
+    which = [numbers.setdefault(row.tobytes(), len(numbers)) for row in table[firsts]]
+    rows = np.frombuffer(b"".join(numbers), dtype=table.dtype).reshape(len(numbers), -1)
+    return rows, np.repeat(which, np.diff(firsts, append=len(table)))
 
 
 def build_tables(pattern: str) -> SplitTables:

@@ -2,12 +2,13 @@ r"""Regular expressions as trees of atoms, and the classes of characters that a 
 
 An *atom* is the source text of something that matches exactly one character: `x`, `[^\s\p{L}]`, `(?i:s)`.
 The `regex` package is asked for every code point, so the classes follow its Unicode version and its reading
-of every property and class; a tree holds structure only.
+of every property; a tree holds structure only.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import regex
@@ -128,6 +129,11 @@ MAX_SETS = 200  # in one expression; all of Unicode is looked through for each, 
 # Common in patterns (`(?i:'s|'t)`), and slow to look for in all of Unicode.
 _ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")
 
+# Sets of parts that are looked for one by one, which is faster, and many are in several sets.
+_ONE = r"\\[^A-Za-z0-9]|[^\\\[\]-]"
+_PART = re.compile(rf"(?P<first>{_ONE})(?:-(?P<last>{_ONE}))?|\\[sSdDwWnrt]|\\[pP]\{{[\w^=]+\}}", re.S)
+_UNION = re.compile(rf"\[\^?(?:{_PART.pattern})+\]", re.S)
+
 _ASSIGNED_IN_NEWEST = 312_389  # code points, of private use and surrogates too
 
 # One character of each Unicode version, newest first: the first that is assigned gives the version.
@@ -175,16 +181,17 @@ def unicode_version() -> str:
 
 @lru_cache(maxsize=1)
 def _every_character() -> str:
-    return np.arange(NUM_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    return str(np.arange(NUM_CODE_POINTS, dtype=np.uint32).view(f"U{NUM_CODE_POINTS}").item())
 
 
 @lru_cache(maxsize=256)
 def code_points(atom: str, flags: int) -> NDArray[np.int64]:
     r"""Find an atom's characters: int64, shape (num_ranges, 2), half-open, ascending, with gaps."""
-    if len(atom) == 1 and atom != ".":
-        return np.array([[ord(atom), ord(atom) + 1]], dtype=np.int64)
-    if _ASCII_OF_ANY_CASE.fullmatch(atom):
-        return _forms(atom, flags)
+    if (len(atom) == 1 and atom != ".") or _ASCII_OF_ANY_CASE.fullmatch(atom):
+        forms = regex.findall(atom, _cased(), flags) if len(atom) > 1 else atom
+        return np.array([[ord(one), ord(one) + 1] for one in forms], dtype=np.int64)
+    if not flags and _UNION.fullmatch(atom) and len(union := _union(atom)):
+        return union  # for a set of nothing, as `[^\s\S]`, `regex` finds everything
     try:
         runs = _runs(atom, flags, 0)
     except regex.error as error:
@@ -194,17 +201,20 @@ def code_points(atom: str, flags: int) -> NDArray[np.int64]:
     return np.array(runs, dtype=np.int64).reshape(-1, 2)
 
 
-def _forms(atom: str, flags: int) -> NDArray[np.int64]:
-    """Find the characters that `(?i:s)` matches, among the few that are case forms of ASCII characters."""
-    one = regex.compile(atom, flags)
-    starts = np.array([code for code in _ascii_of_any_case(flags) if one.match(chr(code))], dtype=np.int64)
-    return np.stack([starts, starts + 1], axis=1)
+def _union(atom: str) -> NDArray[np.int64]:
+    negated, found = atom[1] == "^", list[Any]()
+    for part in _PART.finditer(atom, 1 + negated, len(atom) - 1):
+        first, last = part["first"], part["last"] or part["first"]
+        found.append([[ord(first[-1]), ord(last[-1]) + 1]] if first else code_points(part[0], 0))
+    starts, ends = np.sort(np.concatenate(found), axis=0).T
+    apart = starts[1:] > ends[:-1]
+    edges = np.append(starts[np.append(True, apart)], ends[np.append(apart, True)])
+    return np.setxor1d(edges, np.array([0, NUM_CODE_POINTS] * negated, np.int64)).reshape(-1, 2)
 
 
-@lru_cache(maxsize=8)
-def _ascii_of_any_case(flags: int) -> list[int]:
-    ranges = _runs("(?i:[a-z])", flags, 0)
-    return sorted({*range(128), *(code for first, end in ranges for code in range(first, end))})
+@lru_cache(maxsize=1)
+def _cased() -> str:
+    return "'" + "".join(regex.findall(r"\p{Cased}++", _every_character()))
 
 
 def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
