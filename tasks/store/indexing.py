@@ -228,10 +228,8 @@ def insert(connection: "DuckDBPyConnection", table: str, rows: Sequence[Mapping[
     elif rows:  # as one Arrow table, which costs a few rows more and many less
         import pyarrow as pa
 
-        types = {
-            **{"VARCHAR": pa.string(), "TIMESTAMP": pa.string(), "INTEGER": pa.int32(), "BIGINT": pa.int64()},
-            **{"UBIGINT": pa.uint64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()},
-        }
+        types = {"VARCHAR": "string", "TIMESTAMP": "string", "DOUBLE": "float64", "BOOLEAN": "bool"}
+        types |= {"INTEGER": "int32", "BIGINT": "int64", "UBIGINT": "uint64"}
         schema = pa.schema([(column, types[sql_type]) for column, sql_type in columns.items()])
         connection.register("new_rows", pa.Table.from_pylist(rows, schema=schema))
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608
@@ -281,38 +279,42 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
     """Make every extra table that is not of the artifacts in the catalog again."""
     import duckdb
 
+    readable = dict[str, dict[_Part, str]]()
     for table, parts in stale_tables(connection).items():
-        rows = {part: _rows(connection, layout, part, f"{_FOLDER}/{table}.parquet", say) for part in parts}
-        readable = {part: select for part, select in rows.items() if select}
+        readable[table] = {one: sql for one in parts if (sql := _rows(connection, layout, one, table, say))}
+    transactions = [[*readable]] if readable else []
+    for tables in transactions:  # one, and if that fails, one for each table
+        extra = [{"table_name": table, **part._asdict()} for table in tables for part in readable[table]]
         connection.execute("BEGIN")
         try:
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
-            if readable:
-                union = " UNION ALL BY NAME ".join(readable.values())
-                connection.execute(f"CREATE TABLE {table} AS {union}")
-            connection.execute("DELETE FROM catalog_extra WHERE table_name = ?", [table])
-            for part in readable:
-                connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, *part[1:]])
+            for table in tables:
+                connection.execute(f"DROP TABLE IF EXISTS {table}")
+                if union := " UNION ALL BY NAME ".join(readable[table].values()):
+                    connection.execute(f"CREATE TABLE {table} AS {union}")
+            connection.execute("DELETE FROM catalog_extra WHERE table_name IN (SELECT unnest(?))", [tables])
+            insert(connection, "catalog_extra", extra)
             connection.execute("COMMIT")
         except duckdb.Error as error:  # a page that is damaged, which must not stop every query
             with suppress(duckdb.TransactionException):  # a commit that failed has ended it
                 connection.execute("ROLLBACK")
             if lacks_room(error):
                 raise
-            say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
+            transactions += [[table] for table in tables if len(tables) > 1]
+            if len(tables) == 1:
+                say(f"the catalog leaves the table {tables[0]} as it was: {error}; run `verify`")
 
 
 def _rows(
-    connection: "DuckDBPyConnection", layout: Layout, part: _Part, name: str, say: Report
+    connection: "DuckDBPyConnection", layout: Layout, part: _Part, table: str, say: Report
 ) -> str | None:
     """Return the rows of a part as SQL; None if they cannot be read."""
     import duckdb
 
-    path = layout.artifact(part.kind, part.fingerprint) / name
+    path = layout.artifact(part.kind, part.fingerprint) / _FOLDER / f"{table}.parquet"
     quoted = str(path).replace("'", "''")
     select = f"SELECT '{part.fingerprint}' AS fingerprint, * FROM read_parquet('{quoted}')"  # noqa: S608
     try:
-        pull(path.parents[1], [name])
+        pull(path.parents[1], [f"{_FOLDER}/{path.name}"])
         with disk.opened(path):  # DuckDB would wait for a FIFO
             connection.execute(f"DESCRIBE {select}")
     except (duckdb.Error, OSError) as error:

@@ -251,6 +251,9 @@ def test_brought_tables_have_all_columns_and_go_with_their_artifacts(store):
     assert tokens() == rows
     shutil.rmtree(store.path(two))
     assert [row["id"] for row in store.catalog.query("SELECT id FROM tokens ORDER BY id")] == [1, 3]
+    written = store.catalog.path.stat().st_mtime_ns
+    assert store.catalog.query("SELECT count(*) AS n FROM tokens") == [{"n": 2}]
+    assert store.catalog.path.stat().st_mtime_ns == written
     with pytest.raises(StoreError, match="sources does not exist"):
         store.catalog.query("FROM sources")
 
@@ -259,13 +262,14 @@ def test_a_damaged_page_stops_no_question(store, told):
     """The file's footer is whole, so that only reading the rows fails."""
     request = bring("one", tokens={"text": [f"word {number}" for number in range(1000)]})
     ref = store.realize(request).ref
-    other = store.realize(bring("two", tokens={"text": ["x"]})).ref
+    other = store.realize(bring("two", tokens={"text": ["x"]}, sources={"name": ["web"]})).ref
     path = store.path(ref) / "catalog" / "tokens.parquet"
     data = path.read_bytes()
     path.write_bytes(data[:4] + b"\xff" * 400 + data[404:])
     store.catalog.rebuild()
     assert [row["fingerprint"] for row in store.list()] == [ref.fingerprint, other.fingerprint]
     assert "the catalog leaves the table tokens as it was" in told[0]
+    assert store.catalog.query("FROM sources") == [{"fingerprint": other.fingerprint, "name": "web"}]
     assert [problem.path for problem in store.verify()] == ["catalog/tokens.parquet"]
     store.realize(request, verify="full")
     assert store.catalog.query("SELECT count(*) AS n FROM tokens") == [{"n": 1001}]

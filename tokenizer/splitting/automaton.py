@@ -47,8 +47,7 @@ class Decoder:
 
 def build_decoder(column_of: NDArray[np.uint8], ill_formed: int) -> Decoder:
     """Build the decoder."""
-    columns = column_of.copy()
-    columns[SURROGATES] = ill_formed
+    columns = _columns(column_of, ill_formed)
     # the first row stands for whatever is no character
     tails, tail_of = _distinct(np.vstack([np.full(_ROW, ill_formed, np.uint8), columns.reshape(-1, _ROW)]))
     blocks = tail_of[1:].reshape(-1, _ROW)
@@ -166,7 +165,7 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: syntax.Alphabet) -
         layout=np.array([columns, column_of[syntax.SURROGATES.start], width, has_pairs], dtype=np.int64),
         next_node=decoder.next_node,
         column=decoder.column,
-        columns=_columns(column_of, ill_formed=columns - 1),
+        columns=_columns(column_of[: 1 << 16], ill_formed=columns - 1),
         next_state=_rows_of(width, next_state * width).astype(np.uint16),
         flags=_rows_of(width, flags).astype(np.uint8),
         pair_of=_pair_numbers(rank.ravel(), len(ascii_columns)),
@@ -178,9 +177,9 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: syntax.Alphabet) -
 
 
 def _columns(column_of: NDArray[np.uint8], ill_formed: int) -> NDArray[np.uint8]:
-    """Return the columns of the characters of up to three bytes, by code point."""
-    columns = column_of[: 1 << 16].copy()
-    columns[syntax.SURROGATES] = ill_formed
+    """Return the columns of characters, by code point; surrogates are none."""
+    columns = column_of.copy()
+    columns[SURROGATES] = ill_formed
     return columns
 
 

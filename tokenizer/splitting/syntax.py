@@ -219,8 +219,7 @@ def _cased() -> str:
 
 def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
     """Find the ranges of code points, from `first` on, that an atom matches."""
-    runs = regex.compile(f"(?:{atom})++", flags).finditer(_every_character(), first)
-    return [run.span() for run in runs]
+    return [run.span() for run in regex.finditer(f"(?:{atom})++", _every_character(), flags, first)]
 
 
 def partition(atoms: set[str], flags: int) -> Alphabet:
