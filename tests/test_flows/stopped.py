@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeAlias
 
 from tests.object_server import Bucket
@@ -317,6 +317,7 @@ class Running:
         self._set({"type": "CANCELLING", "name": "Cancelling"})
         self.ended("CANCELLED")
         self._is_gone("cancelled")
+        sleep(2)  # the worker notices a moment later, and would call a run that went on by then crashed
 
     def paused(self) -> None:
         """Do what the page's button Pause does, and check what becomes of it."""
