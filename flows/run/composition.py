@@ -17,6 +17,7 @@ stage has one task per shard. No algorithm is implemented here.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.composer import Composer, Locate, shards_of
 from tokmill.flows.run.dag import Dag, Done, Job, JobInput, Part
@@ -105,6 +106,11 @@ class _Composition(Composer):
         """Pack a published mixture again, with the tokens that it was mixed from."""
         record = read_record(self.locate(mixture))
         encoded, shards = record.refs("encoded"), record.refs("shards")
+        if not encoded:
+            raise RunError(
+                f"repack: {record.reference} was not made by mixing but from another mixture; name that one "
+                f"(`tokmill lineage {record.reference}`)"
+            )
         tokens: dict[str, JobInput] = {"encoded": encoded[0], "shards": shards}
         return Dag(
             self.jobs, {"mixture": mixture, "packed": self._packed(mixture, tokens, self.profile.pack)}

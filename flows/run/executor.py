@@ -85,8 +85,8 @@ class Executor:
             self.state.expect_steps(begun.steps)
             for step, spec in zip(begun.steps, specs, strict=True):
                 self.state.submit(step, spec.request)
-            sizes = {step.title: step.num_bytes for step in begun.steps}
-            self.tasks.submit(sorted(specs, key=lambda spec: -sizes[spec.title]))
+            by_size = sorted(zip(begun.steps, specs, strict=True), key=lambda pair: -pair[0].num_bytes)
+            self.tasks.submit([spec for _, spec in by_size])
         except Exception as error:  # raised after the running tasks have ended
             self._fail(job, -1, error)
         else:

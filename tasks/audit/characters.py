@@ -9,6 +9,8 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from tokmill.tokenizer.splitting.syntax import NUM_CODE_POINTS
+
 SCRIPTS = (
     *("Latin", "Cyrillic", "Greek", "Han", "Hiragana", "Katakana", "Hangul", "Arabic", "Hebrew"),
     *("Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam"),
@@ -23,14 +25,13 @@ _SCRIPTS = [rf"\p{{Script={name}}}" for name in SCRIPTS]
 _OTHER = rf"[^\p{{Script=Common}}\p{{Script=Inherited}}{''.join(_SCRIPTS)}]"
 _CATEGORIES = "LMNPSZC"
 _CASED, _UPPER = r"[\p{Lu}\p{Lt}\p{Ll}]", r"[\p{Lu}\p{Lt}]"
-_NUM_CODE_POINTS = 0x110000
 
 
 class Characters:
     """What is known of the characters of some texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        seen: NDArray[np.bool_] = np.zeros(_NUM_CODE_POINTS, np.bool_)
+        seen: NDArray[np.bool_] = np.zeros(NUM_CODE_POINTS, np.bool_)
         seen[_codes(texts)] = True
         every = np.flatnonzero(seen).astype("<u4").tobytes().decode("utf-32-le")
         scripts = dict(zip(SCRIPTS, _SCRIPTS, strict=True)) | {"Other": _OTHER}
@@ -68,7 +69,7 @@ def _codes(texts: Iterable[str]) -> NDArray[np.uint32]:
 
 def _bits(patterns: Sequence[str], characters: str) -> NDArray[np.int64]:
     """Return which patterns match each code point, a bit for each: int64 [0x110000]."""
-    found = np.zeros(_NUM_CODE_POINTS, np.int64)
+    found = np.zeros(NUM_CODE_POINTS, np.int64)
     for k, pattern in enumerate(patterns):
         found[_codes(regex.findall(pattern, characters))] |= 1 << k
     return found

@@ -23,7 +23,7 @@ from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import LocatedBatch
 from tokmill.tokenizer.core.text import is_utf8
 from tokmill.tokenizer.splitting.splitter import Splitter
-from tokmill.tokenizer.splitting.syntax import code_points
+from tokmill.tokenizer.splitting.syntax import NUM_CODE_POINTS, code_points
 
 _EXAMPLE_CHARS = 60
 _EXTEND = r"(?:\p{WB=Extend}|\p{WB=Format}|\p{WB=ZWJ})*"
@@ -231,7 +231,7 @@ def _splitter() -> Splitter:
 @cache
 def _begins_word() -> NDArray[np.bool_]:
     """Whether a word can begin with a character: bool [0x110000]."""
-    begins = np.zeros(0x110000, np.bool_)
+    begins = np.zeros(NUM_CODE_POINTS, np.bool_)
     for first, end in np.concatenate([code_points(atom, 0) for atom in _BEGINNINGS]).tolist():
         begins[first:end] = True
     return begins

@@ -239,9 +239,7 @@ class PackedDataset:
     def _read_ahead(self, blocks: Iterable[Block], per_block: int) -> Generator[Block, None, None]:
         def touch(listed: list[Block]) -> None:
             sequences = np.concatenate([block.sequences for block in listed])
-            self._rows.touch(
-                sequences[:: len(listed)]
-            )  # lists are long if all is in memory: a sample will do
+            self._rows.touch(sequences[:: len(listed)])  # a sample, as lists are long if all is in memory
 
         ahead, most = self._num_threads + 1, _MOST_BLOCKS
         if self._prefetch is not None:

@@ -278,7 +278,7 @@ def digest_files(out: Path, inputs: Mapping[str, object]) -> list[FileEntry]:
 
     A file of an input that was linked into `out` has the digests that the input's record says.
     """
-    entries, known = [], dict[tuple[int, int], FileEntry]()
+    entries, linked = list[FileEntry](), None
     for path in sorted(out.rglob("*")):
         raise_if_stopped()
         state, relative = disk.state(path), path.relative_to(out).as_posix()
@@ -291,11 +291,11 @@ def digest_files(out: Path, inputs: Mapping[str, object]) -> list[FileEntry]:
         if not is_utf8(relative):
             raise StoreError(f"file name {relative!r} is not UTF-8; an artifact's files have UTF-8 names")
         sync_path(path)
-        if state.identity is not None and not known:
-            known = _linked(inputs)
-        if (linked := known.get(state.identity or (0, 0))) is not None:
-            entries.append(linked.model_copy(update={"path": relative}))
-            continue
+        if state.identity is not None:
+            linked = _linked(inputs) if linked is None else linked
+            if state.identity in linked:
+                entries.append(linked[state.identity].model_copy(update={"path": relative}))
+                continue
         digest, values = digest_file(path), values_digest(path)
         entries.append(
             FileEntry(path=relative, size_bytes=state.num_bytes, digest=digest, values_digest=values)

@@ -114,9 +114,7 @@ class PretokenCounts:
         """
         data, offsets, counts = _joined(many)
         order = np.argsort(counts, kind="stable")[::-1].copy()
-        out, out_offsets = np.empty_like(data), np.empty_like(offsets)
-        gather_strings(data, offsets, order, out, out_offsets)
-        return cls(out, out_offsets, counts[order])
+        return cls._laid_out(data, offsets, order, counts[order])
 
     @classmethod
     def _summed(
