@@ -1,5 +1,6 @@
 """train and adopt: published tokenizers load unchanged, and equal those trained directly from the texts."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from tokmill.tasks.balance.stage import run as balance
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
-from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.formats.tokenizer import _sharing, open_tokenizer
 from tokmill.tasks.store.fingerprint import fingerprint_payload, plain
 from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.adopt import run as adopt
@@ -306,3 +307,11 @@ def test_settings_of_unigram_are_in_no_other_familys_fingerprint():
     assert [plain(params)["seed_size"] for params in unigram] == [9, 10]
     assert "seed_size" in TrainParams.without_effect({"seed_size": 9})
     assert "seed_size" not in TrainParams.without_effect({"seed_size": 9, "family": "unigram"})
+
+
+def test_tables_are_shared_with_equal_models_alone() -> None:
+    tok = tokenizer.train(["the fox the dog " * 20], vocab_size=30, family="unigram", allow_smaller=True)
+    model = tok.definition.model
+    for other in (replace(model, scores=model.scores.copy()), replace(model, scores=model.scores - 1.0)):
+        shared = _sharing(tokenizer.Tokenizer(replace(tok.definition, model=other)), tok).definition.model
+        assert (shared is model) == np.array_equal(other.scores, model.scores)
