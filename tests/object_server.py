@@ -25,12 +25,20 @@ import pytest
 
 from tests.faulty_proxy import Fault, FaultyProxy, Kind, Request, matching
 
-# Prints its port, and ends with its standard input: when the tests' process ends, in whatever way.
+# Prints its port, and ends with its standard input: when the tests' process ends, in whatever way. Between
+# look and write in moto, two conditional requests may both find no object, which S3 rules out.
 _SERVE = """
-import logging, sys
+import logging, sys, threading
+from contextlib import nullcontext
+from moto.moto_server import threaded_moto_server as moto
+class Application(moto.DomainDispatcherApplication):
+    conditional = threading.Lock()
+    def __call__(self, environ, start_response):
+        with self.conditional if "HTTP_IF_NONE_MATCH" in environ else nullcontext():
+            return super().__call__(environ, start_response)
+moto.DomainDispatcherApplication = Application
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
