@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit import Compilation, kernel, machine_code
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64Table
+from tokmill.tokenizer.jit.digests import digest_of_constants
 from tokmill.tokenizer.jit.intrinsics import load_u64
-from tokmill.tokenizer.jit.machine_code import digest_of_constants
 from tokmill.tokenizer.preparing import prepare
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ Laws: a kernel's machine signature is its annotations (`arrays`), and an argumen
 instead of a second compilation. With `NUMBA_DISABLE_JIT=1` it runs as the Python function that it is, where
 integers wrap, too. It allocates nothing, and reports if it is given too little memory. Its code is cached by
 a digest of all sources in the folders of this package, of the kernel and of its callees, and of their
-constants (`machine_code`). numba is imported when a kernel is first called, and its configuration stays.
+constants (`digests`). numba is imported when a kernel is first called, and its configuration stays.
 
 A callee is found among the module's globals, so it is imported by name; `kernel(inline=True)` has no
 signature of its own and is compiled into its callers.
@@ -25,14 +25,13 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from tokmill.tokenizer.jit.arrays import signature_of
+from tokmill.tokenizer.jit.digests import digest_of_constants, digest_of_sources
 from tokmill.tokenizer.jit.machine_code import (
     Compilation,
     Report,
     alone,
     announcing,
     cache_folder,
-    digest_of_constants,
-    digest_of_sources,
     forget,
     keep_code,
     reporting,

@@ -1,33 +1,23 @@
-"""The cache of machine code, looked up by digests of what it is made from, and reports of compilations.
-
-Law: equal digests mean equal machine code. They cover all sources in the folders of a kernel and of the
-kernels compiled into it, the values of the constants that these take from any module, and the versions of the
-compiler.
+"""The cache of machine code, and reports of compilations.
 
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else in `~/.cache`, and below
-it a digest. Reading machine code means running it, so a folder under the system's temporary one must be ours
-alone. One process compiles a kernel, others wait for it. The first compilation is a warning in the log,
-because a person may be waiting.
+it a digest (`digests`). Reading machine code means running it, so a folder under the system's temporary one
+must be ours alone. One process compiles a kernel, others wait for it. The first compilation is a warning in
+the log, because a person may be waiting.
 """
 
 import contextlib
-import enum
 import functools
-import hashlib
 import logging
 import os
-import platform
 import sys
 import tempfile
 import time
-import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 if sys.platform != "win32":
     import fcntl
@@ -190,86 +180,6 @@ def _is_private(folder: Path) -> bool:
     except OSError:
         return False
     return status.st_uid == _user_number() and not status.st_mode & 0o077
-
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
-
-
-def digest_of_sources(functions: Iterable[Callable[..., Any]]) -> str:
-    """Digest all sources in the folders of these functions and in this one, and what compiles them."""
-    homes = {
-        (function.__module__.rpartition(".")[0], Path(function.__code__.co_filename).parent)
-        for function in functions
-    }
-    return _digest_of_folders(frozenset(homes | {(__package__, Path(__file__).parent)}))
-
-
-def digest_of_constants(functions: Iterable[Callable[..., Any]]) -> str:
-    """Digest the values that these functions take from their modules and that become part of machine code."""
-    found = sorted(line for function in functions for line in _constants(function))
-    return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
-
-
-@functools.cache
-def _digest_of_folders(homes: frozenset[tuple[str, Path]]) -> str:
-    sources = [
-        (package, path.name, path.read_bytes()) for package, home in homes for path in home.glob("*.py")
-    ]
-    digest = hashlib.blake2b(digest_size=10)
-    for package, name, text in sorted(sources):
-        digest.update(repr((package, name, len(text))).encode() + text)
-    import llvmlite
-    import numba
-
-    config = numba.config
-    flags = [
-        config.BOUNDSCHECK,
-        int(config.OPT),
-        config.DEBUGINFO_DEFAULT,
-        config.CPU_NAME,
-        config.CPU_FEATURES,
-    ]
-    versions = [numba.__version__, llvmlite.__version__, np.__version__, sys.version, platform.machine()]
-    digest.update(repr([versions, flags]).encode())
-    return digest.hexdigest()
-
-
-@functools.cache
-def _constants(function: Callable[..., Any]) -> tuple[str, ...]:
-    """A line for each global that a function names: where it is named, and its value."""
-    where = f"{function.__module__}.{function.__qualname__}"
-    return tuple(f"{where}: {name} = {_form(value, f'{where}: {name}')}" for name, value in _named(function))
-
-
-def _named(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """The globals that a function names, and what it may take from modules among them."""
-    names, seen = function.__code__.co_names, function.__globals__
-    for name in names:
-        value = seen.get(name)
-        if isinstance(value, types.ModuleType):
-            inside = vars(value)
-            yield from ((f"{name}.{part}", inside[part]) for part in names if part in inside)
-        elif name in seen:
-            yield name, value
-
-
-def _form(value: Any, where: str) -> str:
-    """Write a value down so that equal forms mean equal machine code."""
-    if isinstance(value, enum.Enum):
-        return f"{_form(type(value), where)}({_form(value.value, where)})"
-    if isinstance(value, _PLAIN):
-        return f"{type(value).__name__}({value!r})"
-    if isinstance(value, np.ndarray):
-        return f"array({value.dtype.str}, {value.shape}, {value.tobytes().hex()})"
-    if isinstance(value, tuple):
-        return f"{_form(type(value), where)}({', '.join(_form(item, where) for item in value)})"
-    named = getattr(value, "py_func", value)  # a kernel: its source is covered
-    if isinstance(named, types.ModuleType):
-        return f"module {named.__name__}"
-    if not hasattr(named, "__qualname__") and not isinstance(named, np.ufunc):
-        raise TypeError(f"{where}: a kernel cannot use a global of type {type(value).__name__}; use a number")
-    module, name = getattr(named, "__module__", None), getattr(named, "__qualname__", named.__name__)
-    return f"{module}.{name}{getattr(named, '_fields', '')}"
 
 
 _SETTINGS = ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")
