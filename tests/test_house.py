@@ -13,7 +13,7 @@ import pytest
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
 FOLDERS = {".ci", "benchmarks", "docs", "flows", "profiles", "tasks", "tests", "tokenizer", "tokmill"}
-FILES = {".gitignore", "LICENSE", "prefect.yaml", "pyproject.toml"}
+FILES = {".gitignore", "LICENSE", "hatch_build.py", "prefect.yaml", "pyproject.toml"}
 FILES |= {f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "README", "SECURITY")}
 CHECKS = {
     "lint": [sys.executable, "-m", "ruff", "check", "."],

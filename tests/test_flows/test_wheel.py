@@ -44,14 +44,28 @@ if __name__ == "__main__":
 """
 
 
+def pip(*arguments: str, checkout: Path, **variables: str) -> None:
+    command = [sys.executable, "-m", "pip", *arguments]
+    subprocess.run(command, cwd=checkout, env=os.environ | variables, check=True, capture_output=True)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Path:
     """The wheel that pip builds from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), "."]
-    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
+    pip("wheel", "--no-deps", f"--wheel-dir={folder}", ".", checkout=checkout)
     (made,) = folder.glob("*.whl")
     return made
+
+
+def installed(wheel: Path, environment: Path) -> Path:
+    """Make an environment with the wheel and all packages of this one but tokmill; return its Python."""
+    venv.create(environment, with_pip=False)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    # a path of a .pth file is searched, but its own .pth files, of which our checkout is one, are not read
+    packages.joinpath("requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    zipfile.ZipFile(wheel).extractall(packages)
+    return environment / "bin" / "python"
 
 
 def test_the_wheel_holds_one_package_with_everything_in_it(wheel: Path) -> None:
@@ -64,13 +78,8 @@ def test_the_wheel_holds_one_package_with_everything_in_it(wheel: Path) -> None:
 def test_a_project_with_names_of_its_own_uses_all_of_it(
     wheel: Path, tmp_path: Path, prefect_server: dict[str, str]
 ) -> None:
-    """In an environment with the wheel, and all packages of this one but tokmill."""
     environment, project = tmp_path / "venv", tmp_path / "project"
-    venv.create(environment, with_pip=False)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    # a path of a .pth file is searched, but its own .pth files, of which our checkout is one, are not read
-    packages.joinpath("requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    zipfile.ZipFile(wheel).extractall(packages)
+    python = installed(wheel, environment)
     for name in ("flows", "tasks", "profiles", "tests"):
         (project / name).mkdir(parents=True)
         (project / name / "__init__.py").write_text(THEIRS)
@@ -79,9 +88,8 @@ def test_a_project_with_names_of_its_own_uses_all_of_it(
     variables = {**prefect_server, "PYTHONPATH": str(project), "TOKMILL_STORE": "store"}
 
     def said(*arguments: str) -> str:
-        command = [environment / "bin" / "python", *arguments]
         done = subprocess.run(
-            command, cwd=project, env=variables, capture_output=True, text=True, check=False
+            [python, *arguments], cwd=project, env=variables, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -92,6 +100,20 @@ def test_a_project_with_names_of_its_own_uses_all_of_it(
     assert "packed/smoke@v1" in run
     assert "packed/smoke" in said("-m", "tokmill", "ls")
     assert said("train.py") == "all of it works\n"
+
+
+def test_a_wheel_with_machine_code_compiles_nothing_on_a_new_machine(tmp_path: Path, checkout: Path) -> None:
+    pip("install", f"--target={tmp_path / 'tools'}", "hatchling<2", checkout=checkout)
+    building = {"HATCH_BUILD_HOOK_ENABLE_CUSTOM": "1", "PYTHONPATH": str(tmp_path / "tools")}
+    command = ("wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={tmp_path}", ".")
+    pip(*command, checkout=checkout, **building)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-none-any" not in wheel.name
+    python, cache = installed(wheel, tmp_path / "venv"), tmp_path / "cache"
+    run = [python, "-m", "tokmill", "run", "smoke", "--no-prefect", "--store", str(tmp_path / "store")]
+    subprocess.run(run, cwd=tmp_path, env=os.environ | {"TOKMILL_KERNEL_CACHE": str(cache)}, check=True)
+    assert list(cache.rglob("*.lock")), "the run used the cache"
+    assert not list(cache.rglob("*.nbc")), "the run compiled kernels"
 
 
 def test_the_face_offers_what_it_lists_and_costs_nothing_until_it_is_used() -> None:

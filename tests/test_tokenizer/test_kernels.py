@@ -135,8 +135,11 @@ def twice(value: int) -> int:
 """,
     "settings.py": "FACTOR = 1",
     "main.py": """
+import os
+from pathlib import Path
 import numpy as np
 from tokmill.tokenizer.jit import machine_code
+machine_code.CARRIED = Path(os.environ.get("CARRIED", "nowhere"))
 told = []
 machine_code._reports.append(told.append)
 from caller import total, total_of_narrow
@@ -174,6 +177,11 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.communicate("\n", timeout=120)[0].strip()
 
 
+def damage(cache: Path) -> None:
+    for file in cache.rglob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:20])
+
+
 @pytest.mark.slow
 def test_the_cache_notices_a_change_of_a_callee_or_a_constant_in_another_file(tmp_path):
     thrice = FILES["callee.py"].replace("* 2", "* 3")
@@ -198,11 +206,36 @@ def test_copies_share_machine_code_one_of_two_compiles_and_damaged_code_is_made_
         process.stdin.flush()
     cached = [ast.literal_eval(said(process).removeprefix("[12, 6] ")) for process in both]
     assert [sorted(kernel) for kernel in zip(*cached, strict=True)] == [[False, True], [False, True]]
-    for file in cache.rglob("*.nbc"):
-        file.write_bytes(file.read_bytes()[:20])
+    damage(cache)
     runs = [said(started(tmp_path, cache)) for _ in range(4)]
     assert all(run.startswith("[12, 6] ") for run in runs)
     assert runs[-1] == "[12, 6] [True, True]"
+
+
+@pytest.mark.slow
+def test_code_in_a_wheel_is_read_where_it_is_valid_and_the_processor_can_run_it(tmp_path, monkeypatch):
+    wheel, own, empty = tmp_path / "wheel", tmp_path / "own", tmp_path / "empty"
+    name, features = machine_code.portable_target()
+
+    def cached(cache: Path, **changes: str) -> list[bool]:
+        return ast.literal_eval(said(started(tmp_path, cache, **changes)).partition("] ")[2])
+
+    assert cached(own) == [False, False]
+    with monkeypatch.context() as building:
+        building.setenv("NUMBA_CPU_NAME", name)
+        building.setenv("NUMBA_CPU_FEATURES", features)
+        assert cached(wheel) == [False, False]
+    monkeypatch.setenv("CARRIED", str(wheel))
+    assert cached(empty) == [True, True]
+    assert not list(empty.rglob("*.nbc"))
+    assert cached(tmp_path / "others", settings="FACTOR = 5") == [False, False]
+    with monkeypatch.context() as weaker:
+        weaker.setenv("NUMBA_ENABLE_AVX", "0")
+        assert cached(tmp_path / "weaker") == [not features] * 2
+    damage(own)
+    assert cached(own)[0] is False, "what was compiled for the processor comes first"
+    damage(wheel)
+    assert [cached(empty), cached(empty)] == [[False, False], [True, True]]
 
 
 class Two(IntEnum):

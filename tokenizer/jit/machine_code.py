@@ -4,12 +4,16 @@ The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, e
 it a digest (`digests`). Reading machine code means running it, so a folder under the system's temporary one
 must be ours alone. One process compiles a kernel, others wait for it. The first compilation is a warning in
 the log, because a person may be waiting.
+
+A wheel may carry machine code (`hatch_build.py`), trusted as the Python beside it: what the cache lacks, and
+what needs no feature that the processor lacks, is read from there.
 """
 
 import contextlib
 import functools
 import logging
 import os
+import platform
 import sys
 import tempfile
 import time
@@ -17,12 +21,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 if sys.platform != "win32":
     import fcntl
 
 logger = logging.getLogger(__name__)
+
+CARRIED = Path(__file__).parent / "compiled"
+"""Where a wheel has machine code, in folders as the cache has them."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +191,7 @@ def _is_private(folder: Path) -> bool:
 
 
 _SETTINGS = ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")
+_V3 = "+cx16,+sahf,+crc32,+popcnt,+sse4.2,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
 
 
 def keep_code(dispatcher: Any, folder: Path, constants: str) -> None:
@@ -224,7 +233,34 @@ def _by_digest(function: Any, folder: Path, constants: str) -> Any:
     class Cache(FunctionCache):  # type: ignore[misc]
         _impl_class = Files
 
+        def _load_overload(self, signature: Any, context: Any) -> Any:
+            found = super()._load_overload(signature, context)
+            return _carried(self, signature, context) if found is None else found
+
     return Cache(function)
+
+
+def portable_target() -> tuple[str, str]:
+    """Return what a wheel's code is compiled for: LLVM's name of the processor, and the features needed."""
+    if platform.machine() in {"x86_64", "AMD64"}:
+        return "x86-64-v3", _V3
+    return "generic", ""
+
+
+def _carried(cache: Any, signature: Any, context: Any) -> Any:
+    """Read a kernel from the wheel; None if it has none that is valid here."""
+    from numba.core.caching import IndexDataCacheFile
+
+    triple, _, usable = context.codegen().magic_tuple()
+    name, needed = portable_target()
+    if not set(needed.split(",")) <= {"", *usable.split(",")}:
+        return None
+    place, kept = cache._impl.locator, cache._impl.filename_base
+    file = IndexDataCacheFile(str(CARRIED / place.below), kept, place.get_source_stamp())
+    target = SimpleNamespace(magic_tuple=lambda: (triple, name, needed))
+    with contextlib.suppress(Exception):  # what is damaged may raise anything, and is compiled
+        found = file.load(cache._index_key(signature, target))
+        return None if found is None else cache._impl.rebuild(context, found)
 
 
 class _Locator:
@@ -236,7 +272,8 @@ class _Locator:
     def __init__(self, function: Any, file: str) -> None:
         self._py_file = file  # for numba's warnings
         self._line = function.__code__.co_firstlineno
-        self._path = str(self.home / function.__module__)
+        self.below = Path(self.home.name, function.__module__)
+        self._path = str(self.home.parent / self.below)
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> "_Locator":
