@@ -140,7 +140,8 @@ def test_the_example_is_the_most_frequent_pretoken_that_holds_it() -> None:
     counts = [PretokenCounts.from_dict({b" abcde": 3, b"abcd": 1, b"zabcdz": 6, b"ab": 99, b"cd": 50})]
     rows = found(counts_of(ab=9), training=training, counts=counts)
     assert next(row["example"] for row in rows if row["text"] == "abcd") == "zabcdz"
-    counts.append(PretokenCounts.from_dict({b"abcdef": 7, b"a": 8}))
+    more_frequent = {b"%d" % k: 9 + k for k in range(70_000)}
+    counts.append(PretokenCounts.from_dict({b"abcdef": 7, b"a": 8, **more_frequent}))
     rows = found(counts_of(ab=9), training=training, counts=counts)
     assert next(row["example"] for row in rows if row["text"] == "abcd") == "abcdef"
 
