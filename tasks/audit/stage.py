@@ -272,4 +272,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=14, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=15, params=AuditParams, run=run)
