@@ -26,20 +26,23 @@ from tokmill.tokenizer.splitting.splitter import Splitter
 from tokmill.tokenizer.splitting.syntax import NUM_CODE_POINTS, code_points
 
 _EXAMPLE_CHARS = 60
-_EXTEND = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*"
+_EXTEND = "[\\p{WB=Extend}\\p{WB=Format}\u200d]*"
 _HEBREW = rf"\p{{WB=Hebrew_Letter}}{_EXTEND}"
-_QUOTED = rf"(?:\p{{WB=Double_Quote}}{_EXTEND}{_HEBREW})*(?:\p{{WB=Single_Quote}}{_EXTEND})?"
+_QUOTED = rf"(?:\"{_EXTEND}{_HEBREW})*(?:'{_EXTEND})?"
 _LETTERS = rf"(?:\p{{WB=ALetter}}{_EXTEND}|{_HEBREW}{_QUOTED})+"
 _DIGITS = rf"(?:\p{{WB=Numeric}}{_EXTEND})+"
 _CONNECTORS = rf"(?:\p{{WB=ExtendNumLet}}{_EXTEND})+"
 _KATAKANA = rf"(?:\p{{WB=Katakana}}{_EXTEND})+"
-_IN_WORDS = rf"[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}]{_EXTEND}"
-_IN_NUMBERS = rf"[\p{{WB=MidNum}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}]{_EXTEND}"
+_IN_WORDS = rf"[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}']{_EXTEND}"
+_IN_NUMBERS = rf"[\p{{WB=MidNum}}\p{{WB=MidNumLet}}']{_EXTEND}"
 WORDS = (
     rf"(?:{_LETTERS}(?:{_IN_WORDS}{_LETTERS})*|{_DIGITS}(?:{_IN_NUMBERS}{_DIGITS})*|{_CONNECTORS})+"
     rf"|{_KATAKANA}|(?s:.){_EXTEND}"
 )
-"""Cuts text at all word boundaries; what is between two of them need not be a word."""
+"""Cuts text at all word boundaries; what is between two of them need not be a word.
+
+Quotes and U+200D stand for classes (Single_Quote, Double_Quote, ZWJ) that have one character each.
+"""
 _BEGINNINGS = (r"\p{L}", r"\p{N}", r"\p{WB=ExtendNumLet}")
 _UNTIL = np.array([0x80, 0xE0, 0xF0], np.uint8)  # lead bytes of characters of two, three and four bytes
 _KEPT = np.array([0x7F, 0x1F, 0x0F, 0x07], np.uint32)
