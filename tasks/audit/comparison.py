@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.audit.entropy import entropies
+from tokmill.tasks.audit.entropy import entropies, fit_trigrams
 from tokmill.tasks.audit.measurement import Measured, measure_texts
 from tokmill.tasks.audit.params import EVERY
 from tokmill.tasks.audit.parity import parity
@@ -40,7 +40,7 @@ def compare_texts(tokenizers: Mapping[str, Tokenizer], texts: Texts) -> list[dic
     rows: list[dict[str, Any]] = []
     first: dict[str, int] = {}
     for name, tok in tokenizers.items():
-        measured = {text: measure_texts(tok, *given) for text, given in texts.items()}
+        measured = {text: fit_trigrams(measure_texts(tok, *given)) for text, given in texts.items()}
         rows += _rows(name, tok, measured, first)
     return rows
 

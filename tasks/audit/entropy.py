@@ -2,15 +2,15 @@
 
 Efficiencies are entropies (Shannon's; Rényi's of order 2.5, Zouhar et al. 2023) over the logarithm of the
 number of ordinary tokens. Bits per byte compare any units; they are NULL where a document comes back
-changed. Each source has its own models, and `*` the sum of their bits. Every second document trains the
-models that score the others, and the other way round; frequencies of the unigram model have 1/2 added to
-each. The trigram model, which costs ten times as much as encoding, takes every n-th document, of about 2 MiB
-in all: the same ones with every tokenizer.
+changed. Every second document trains the models that score the others, and the other way round. Each source
+has its own unigram model, whose frequencies have 1/2 added to each. The trigram model costs ten times as much
+as encoding, so each sampled shard has its own, by every n-th document: the same ones with every tokenizer.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 RENYI_ORDER = 2.5
 _MOST_IDS = 1 << 20  # three ids must fit into 63 bits
-_TRIGRAM_BYTES = 1 << 21
 _I, _F, _S = pa.int64(), pa.float64(), pa.string()
 SCHEMA = pa.schema(
     [
@@ -42,7 +41,6 @@ def entropies(
 ) -> pa.Table:
     """Return the table `vocab_entropy`."""
     ordinary = np.array([kind not in EXTRAORDINARY for kind in tok.definition.kinds()], np.bool_)
-    bits = {name: _Bits.of(one, tok.vocab_size) for name, one in sources.items()}
     given = None if reference is None else {**reference, ALL: sum(reference.values())}
 
     def row(name: str, of: Sequence[str]) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def entropies(
         return {
             **{"text": text, "source": name, "num_tokens": number},
             **_evenness(every.token_counts[ordinary]),
-            **_Bits.per_byte([bits[one] for one in of]),
+            **_per_byte([sources[one] for one in of]),
             "normalized_length": None if given is None else ratio(number, given.get(name, 0)),
         }
 
@@ -70,38 +68,18 @@ def _evenness(counts: NDArray[np.uint64]) -> dict[str, float | None]:
     }
 
 
-class _Bits(NamedTuple):
-    """What the models of one source need for it; None without two documents."""
-
-    num_bytes: int
-    is_lost: bool
-    unigram: float | None
-    trigram: float | None
-
-    @classmethod
-    def of(cls, one: Measured, vocab_size: int) -> Self:
-        """Fit the models, unless text is lost."""
-        raise_if_stopped()
-        num_bytes, is_lost = one.amounts.num_bytes, one.amounts.num_changed > 0
-        if is_lost:
-            return cls(num_bytes, is_lost, None, None)
-        few = min(-(-num_bytes // _TRIGRAM_BYTES), one.amounts.num_documents // 2)
-        some = one.documents(max(few, 1))
-        trigram = _trigram_bits(some, vocab_size)
-        if trigram is not None:
-            trigram *= one.amounts.num_tokens / sum(map(len, some))
-        return cls(num_bytes, is_lost, _unigram_bits(one), trigram)
-
-    @staticmethod
-    def per_byte(several: Sequence["_Bits"]) -> dict[str, float | None]:
-        """Bits per byte of the sources that have any; None for all if one is lost."""
-        found: dict[str, float | None] = {}
-        for name in ("unigram", "trigram"):
-            having = [(bits, one.num_bytes) for one in several if (bits := getattr(one, name)) is not None]
-            known = having and not any(one.is_lost for one in several)
-            sums = map(sum, zip(*having, strict=True)) if known else None
-            found[f"{name}_bits_per_byte"] = ratio(*sums) if sums else None
-        return found
+def _per_byte(several: Sequence[Measured]) -> dict[str, float | None]:
+    """Return bits per byte of the sources that have any; None for all if text is lost in one."""
+    lost = any(one.amounts.num_changed for one in several)
+    unigrams = ((_unigram_bits(one), one.amounts.num_bytes) for one in several)
+    pairs = {
+        "unigram": [(bits, num_bytes) for bits, num_bytes in unigrams if bits is not None],
+        "trigram": [(one.modelled_bits, one.modelled_bytes) for one in several],
+    }
+    return {
+        f"{name}_bits_per_byte": None if lost or not some else ratio(*map(sum, zip(*some, strict=True)))
+        for name, some in pairs.items()
+    }
 
 
 def shannon_bits(token_counts: NDArray[np.uint64]) -> float | None:
@@ -140,22 +118,25 @@ def _numbers(token_counts: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], i
 
 def _unigram_bits(one: Measured) -> float | None:
     """Return what the unigram models of both halves need for the other; None without two documents."""
-    lengths = np.diff(one.offsets)
-    if len(lengths) < 2:
+    if one.amounts.num_documents < 2:
         return None
-    of_first = one.ids[np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)]
-    first = np.bincount(of_first, minlength=len(one.token_counts)).astype(np.float64)
-    halves = [first, one.token_counts.astype(np.float64) - first]
+    halves = one.halves.astype(np.float64)
     chances = [(half + 0.5) / (half.sum() + 0.5 * len(half)) for half in halves]
     return float(sum(-(halves[1 - half] @ np.log2(chances[half])) for half in (0, 1)))
 
 
-def _trigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> float | None:
-    """Return what the trigram models of both halves need for the other one, likewise."""
-    halves = [documents[half::2] for half in (0, 1)]
-    if vocab_size > _MOST_IDS or not all(any(map(len, half)) for half in halves):
-        return None
-    return sum(_scored(halves[half], halves[1 - half], vocab_size) for half in (0, 1))
+def fit_trigrams(one: Measured, num_bytes: int = 1 << 21) -> Measured:
+    """Add what trigram models need, by those of about `num_bytes` of text; nothing if some of it is lost."""
+    raise_if_stopped()
+    vocab_size, amounts = one.halves.shape[1], one.amounts
+    few = min(-(-amounts.num_bytes // num_bytes), amounts.num_documents // 2)
+    some = one.documents(max(few, 1))
+    halves = [some[half::2] for half in (0, 1)]
+    if vocab_size > _MOST_IDS or amounts.num_changed or not all(any(map(len, half)) for half in halves):
+        return one
+    bits = sum(_scored(halves[half], halves[1 - half], vocab_size) for half in (0, 1))
+    bits *= amounts.num_tokens / sum(map(len, some))
+    return replace(one, modelled_bytes=amounts.num_bytes, modelled_bits=round(bits, 3))
 
 
 def _scored(
@@ -167,4 +148,4 @@ def _scored(
     nats = np.zeros(len(scored), np.float32)
     surprisals(np.concatenate(scored).astype(np.int64), starts, lengths, np.arange(len(scored)), model, nats)
     has_tokens = lengths > 0
-    return float(nats[has_tokens].astype(np.float64) @ lengths[has_tokens]) / math.log(2)
+    return math.fsum((nats[has_tokens] * lengths[has_tokens].astype(np.float64)).tolist()) / math.log(2)

@@ -52,7 +52,7 @@ class AuditParams(Params):
     """What the audit reads, and the limits of its gate; limits that are not set are not checked."""
 
     sample_megabytes: float = Field(
-        default=4,
+        default=2,
         gt=0,
         le=1 << 20,
         description="How much text of each source is read, in 10^6 bytes: of the documents held out, where "

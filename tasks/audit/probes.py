@@ -4,7 +4,6 @@ An unmet expectation is not a fault by itself. Names of special tokens in a prob
 tokenizer refuses has no ids, its expectation is not met, and the remark says why.
 """
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -251,10 +250,14 @@ def cuts_of(tok: Tokenizer, numbers: range) -> "Counter[tuple[int, ...]]":
     """Return how many of the numbers have each cut, as the digits in each token."""
     found = tok.locate_buffers(*pack([str(number) for number in numbers]), as_text=True)
     digits = np.concatenate([np.zeros(1, np.int64), np.cumsum((found.data >= 48) & (found.data <= 57))])
-    lengths = (digits[found.ends] - digits[found.starts]).tolist()
-    ends = found.offsets.tolist()
-    parts = (lengths[begin:end] for begin, end in itertools.pairwise(ends))
-    return Counter(tuple(length for length in cut if length) for cut in parts)
+    lengths = digits[found.ends] - digits[found.starts]
+    number = np.repeat(np.arange(len(numbers)), np.diff(found.offsets))[lengths > 0]
+    place = np.arange(len(number)) - np.searchsorted(number, number)
+    cuts = np.zeros((len(numbers), place.max(initial=0) + 1), np.int64)
+    cuts[number, place] = lengths[lengths > 0]
+    distinct, times = np.unique(cuts, axis=0, return_counts=True)
+    pairs = zip(distinct.tolist(), times.tolist(), strict=True)
+    return Counter({tuple(filter(None, cut)): times for cut, times in pairs})
 
 
 def _cut_alike(numbers: range) -> Judge:

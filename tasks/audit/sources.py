@@ -47,7 +47,7 @@ def total(tok: Tokenizer, sources: Mapping[str, Measured]) -> Measured:
     """Return what was measured of all sources together, without their ids."""
     every = Measured.none(tok.vocab_size)
     for one in sources.values():
-        every.add(Measured(one.amounts, one.token_counts, example=one.example))
+        every.add(Measured(one.amounts, one.halves, example=one.example))
     return every
 
 

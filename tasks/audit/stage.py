@@ -195,9 +195,9 @@ def summarize(
         AuditSummary,
         describe_vocabulary,
         limits_of,
-        marks_of,
         unmet,
     )
+    from tokmill.tokenizer.splitting.marks import marks_apart_in_use
 
     sources, premiums = (tables[name].to_pylist() for name in ("vocab_sources", "vocab_parity"))
     vocabulary = describe_vocabulary(tables["vocab_tokens"], token_counts)
@@ -218,7 +218,7 @@ def summarize(
         parity=premiums,
         entropy=tables["vocab_entropy"].to_pylist(),
         vocabulary=vocabulary,
-        marks_apart=marks_of(tok, token_counts),
+        marks_apart=marks_apart_in_use(tok.definition.tokens, token_counts),
         probes=unmet(tables["vocab_probes"]),
         num_probes=pc.sum(pc.is_valid(tables["vocab_probes"]["expectation"])).as_py(),
         regressions=dict(regressions),
@@ -272,4 +272,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=14, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=15, params=AuditParams, run=run)

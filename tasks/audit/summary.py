@@ -17,8 +17,6 @@ from tokmill.tasks.audit.params import EVERY
 from tokmill.tasks.audit.sources import ALL, ratio
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.formats.files.manifests import read_model
-from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.splitting.marks import marks_apart
 
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 30
@@ -140,15 +138,6 @@ def describe_vocabulary(tokens: pa.Table, token_counts: np.ndarray) -> Vocabular
         num_redundant=pc.sum(ordinary["redundant"]).as_py() if trained else None,
         num_duplicates=len(tokens) - tokens["duplicate_of"].null_count,
     )
-
-
-def marks_of(tok: Tokenizer, token_counts: np.ndarray) -> dict[str, float]:
-    """Return the scripts whose marks are apart from their letters in the tokens that occur."""
-    tokens = tok.definition.tokens
-    used = (
-        (tokens[i].decode("utf-8", "replace"), int(token_counts[i])) for i in np.flatnonzero(token_counts)
-    )
-    return {script: round(share, 6) for script, share in marks_apart(used).items()}
 
 
 def unmet(probes: pa.Table) -> list[dict[str, str]]:

@@ -195,12 +195,14 @@ def _sources(by_source: Mapping[str, NDArray[np.uint64]], order: NDArray[np.int6
 
 def _examples(tokens: list[bytes], counts: Iterable[PretokenCounts] | None) -> list[str | None]:
     """Return for the first tokens the most frequent pre-token of all sources that holds each."""
-    if counts is None:
-        return [None] * len(tokens)
-    ordered = PretokenCounts.most_frequent_first(counts)
-    text = ordered.data.tobytes()
-    found = [_first_with(token, text, ordered.offsets) for token in tokens[:_NUM_EXAMPLES]]
-    return found + [None] * (len(tokens) - len(found))
+    wanted, found = tokens[:_NUM_EXAMPLES], dict[bytes, str | None]()
+    if counts is not None and wanted:
+        for part in PretokenCounts.most_frequent_first(counts):
+            text = part.data.tobytes()
+            found |= {one: _first_with(one, text, part.offsets) for one in wanted if found.get(one) is None}
+            if None not in found.values():
+                break
+    return [found.get(token) for token in wanted] + [None] * (len(tokens) - len(wanted))
 
 
 def _first_with(token: bytes, text: bytes, offsets: NDArray[np.int64]) -> str | None:

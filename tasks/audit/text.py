@@ -1,8 +1,8 @@
-"""audit_shard: measure how a tokenizer encodes some documents of one corpus shard, and keep their ids.
+"""audit_shard: measure how a tokenizer encodes some documents of one corpus shard.
 
 Of every source the documents at the beginning of up to four shards are read, evenly spread, as many bytes
-as `sample_megabytes` allows. The files: tokens.npy (uint32, ids of all documents), offsets.npy (int64, one
-more than documents) and measures.json (`MeasuredFile`).
+as `sample_megabytes` allows. The files: token_counts.npy (uint64 [2 x vocab_size], of every second document,
+then of the others) and measures.json (`MeasuredFile`).
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
-from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.formats.text.shards import Shard, read_shard
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from tokmill.tasks.audit.measurement import Measured
 
 _MOST_SHARDS = 4
+_BATCH_BYTES = 1 << 18  # little is read ahead that is not measured
+_TRIGRAM_BYTES = 1 << 19
 
 
 class AuditShardParams(Params):
@@ -68,40 +69,43 @@ def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[
         SourceError: a file is missing, or has changed since it was ingested.
         TokenizerError: the tokenizer is broken.
     """
+    from tokmill.tasks.audit.entropy import fit_trigrams
     from tokmill.tasks.audit.measurement import measure
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 
-    batches = read_shard(Shard.model_validate(shard["shard"]), shard["roots"])
-    found = measure(open_tokenizer(tokenizer), batches, params.max_bytes)
+    batches = read_shard(Shard.model_validate(shard["shard"]), shard["roots"], batch_bytes=_BATCH_BYTES)
+    found = fit_trigrams(measure(open_tokenizer(tokenizer), batches, params.max_bytes), _TRIGRAM_BYTES)
     write_measured(out, found)
     names = ("num_documents", "num_bytes", "num_tokens")
     return Outcome(metrics={name: getattr(found.amounts, name) for name in names})
 
 
 AUDIT_SHARD = Stage(
-    verb="audit_shard", task="audit", kind="audit_shard", version=3, params=AuditShardParams, run=run
+    verb="audit_shard", task="audit", kind="audit_shard", version=4, params=AuditShardParams, run=run
 )
 
 
-MEASURES_FILE = "measures.json"
+MEASURES_FILE, COUNTS_FILE = "measures.json", "token_counts.npy"
+_OF_MEASURED = ("example", "modelled_bytes", "modelled_bits")
 
 
 class MeasuredFile(BaseModel):
-    """The content of `measures.json`: the sums of `tasks.audit.measurement.Amounts`, and an example."""
+    """The content of `measures.json`: the sums of `Amounts`, and the rest of `Measured`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     amounts: dict[str, int]
     example: str
+    modelled_bytes: int
+    modelled_bits: float
 
 
 def write_measured(out: Path, found: "Measured") -> None:
     """Write what was measured."""
-    with NpyAppender(out / "tokens.npy", np.uint32) as tokens:  # says what is wrong if the disk is full
-        tokens.append(found.ids)
-    with NpyAppender(out / "offsets.npy", np.int64) as places:
-        places.append(found.offsets)
-    write_model(out / MEASURES_FILE, MeasuredFile(amounts=found.amounts._asdict(), example=found.example))
+    with NpyAppender(out / COUNTS_FILE, np.uint64) as counts:  # says what is wrong if the disk is full
+        counts.append(found.halves.ravel())
+    rest = {name: getattr(found, name) for name in _OF_MEASURED}
+    write_model(out / MEASURES_FILE, MeasuredFile(amounts=found.amounts._asdict(), **rest))
 
 
 def read_measured(path: Path, vocab_size: int) -> "Measured":
@@ -109,9 +113,6 @@ def read_measured(path: Path, vocab_size: int) -> "Measured":
     from tokmill.tasks.audit.measurement import Amounts, Measured
 
     found = read_model(path / MEASURES_FILE, MeasuredFile, "measures of a text")
-    tokens = open_vector(path / "tokens.npy", np.uint32)
-    offsets = open_vector(path / "offsets.npy", np.int64)
-    check_ascending(path / "offsets.npy", "offsets", offsets, first=0, last=len(tokens))
-    check_within(path / "tokens.npy", "token", tokens, least=0, below=vocab_size)
-    counts = np.bincount(tokens, minlength=vocab_size).astype(np.uint64)
-    return Measured(Amounts(**found.amounts), counts, tokens, offsets, found.example)
+    counts = open_vector(path / COUNTS_FILE, np.uint64, length=2 * vocab_size)
+    rest = {name: getattr(found, name) for name in _OF_MEASURED}
+    return Measured(Amounts(**found.amounts), counts.reshape(2, vocab_size), **rest)

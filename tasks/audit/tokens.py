@@ -25,7 +25,7 @@ from tokmill.tasks.formats.files.indices import check_within
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.text import is_utf8
+from tokmill.tokenizer.core.text import all_readable, is_utf8
 
 SCHEMA = pa.schema(
     [
@@ -77,7 +77,7 @@ def describe_tokens(
         seen: bool [vocab_size], tokens that occur in text that was encoded; they need not be tried.
     """
     kinds, surfaces = tok.definition.kinds(), surfaces_of(tok)
-    tokens, model = tok.definition.tokens, tok.definition.model
+    tokens = tok.definition.tokens
     known = np.zeros(tok.vocab_size, np.bool_) if seen is None else seen.copy()
     if training is not None:
         known |= training.counts > 0
@@ -87,15 +87,17 @@ def describe_tokens(
     of_merge = np.isin(np.arange(tok.vocab_size), inner)
     ids = [i for i, kind in enumerate(kinds) if kind != "hole"]
     ordinary = np.array([kinds[i] not in EXTRAORDINARY for i in ids], np.bool_)
+    shown = [surfaces[i] or tokens[i] for i in ids]
+    texts = [*map(_text, shown)]
     columns: dict[str, Any] = {
         "token_id": ids,
         "token": [tokens[i] for i in ids],
-        "text": [model.readable(i) for i in ids],
+        "text": all_readable([tokens[i] for i in ids]),
         "kind": [kinds[i] for i in ids],
         "rank": _where(ranks[ids] >= 0, ranks[ids]),
         "left": _where(left[ids] >= 0, left[ids]),
         "right": _where(right[ids] >= 0, right[ids]),
-        **_of_texts([surfaces[i] or tokens[i] for i in ids]),
+        **_of_texts(shown, texts),
         "num_training": [None] * len(ids) if training is None else training.counts[ids],
         "weighted_training": [None] * len(ids)
         if training is None
@@ -105,7 +107,7 @@ def describe_tokens(
         "redundant": [None] * len(ids)
         if training is None
         else _where(ordinary, (of_merge & (training.counts == 0))[ids]),
-        "duplicate_of": _duplicates(ids, surfaces),
+        "duplicate_of": _duplicates(ids, [surfaces[i] for i in ids], texts),
     }
     return pa.table(columns, schema=SCHEMA)
 
@@ -133,9 +135,8 @@ def _merges(tok: Tokenizer) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
     return left, right, ranks
 
 
-def _of_texts(surfaces: Sequence[bytes]) -> dict[str, Any]:
-    """Return the columns that follow from the surfaces alone."""
-    decoded = [_text(surface) for surface in surfaces]
+def _of_texts(surfaces: Sequence[bytes], decoded: Sequence[str | None]) -> dict[str, Any]:
+    """Return the columns that follow from the surfaces alone, and from those that are text."""
     texts = [text or "" for text in decoded]
     cores = [text if text == " " else text.removeprefix(" ") for text in texts]
     words = [core.strip() for core in cores]
@@ -164,17 +165,17 @@ def _text(surface: bytes) -> str | None:
         return None
 
 
-def _duplicates(ids: Sequence[int], surfaces: Sequence[bytes]) -> list[int | None]:
+def _duplicates(
+    ids: Sequence[int], surfaces: Sequence[bytes], texts: Sequence[str | None]
+) -> list[int | None]:
     """Return for each token the least id with an equal surface, if that is another one."""
-    first: dict[object, int] = {}
-    found = list[int | None]()
-    for token in ids:
-        surface = surfaces[token]
-        text = _text(surface)
-        key: object = surface if text is None else unicodedata.normalize("NFC", text)
-        before = first.setdefault(key, token) if surface else token
-        found.append(before if before != token else None)
-    return found
+    first: dict[bytes, int] = {}
+    keys = [
+        surface if text is None or text.isascii() else unicodedata.normalize("NFC", text).encode()
+        for surface, text in zip(surfaces, texts, strict=True)
+    ]
+    found = [first.setdefault(key, token) if key else token for token, key in zip(ids, keys, strict=True)]
+    return [before if before != token else None for token, before in zip(ids, found, strict=True)]
 
 
 def reachable_tokens(
@@ -214,12 +215,11 @@ def _encode(tok: Tokenizer, texts: list[bytes]) -> list[list[int]]:
 
 def _neighbours(tok: Tokenizer) -> list[tuple[bytes, bytes]]:
     """Return what may stand before and after a token: letters that begin, or end, the fewest others."""
-    tokens = [token for _, token in tok.definition.vocabulary.ordinary()]
+    vocabulary = tok.definition.vocabulary
+    ordinary = np.flatnonzero(vocabulary.lengths)
     letters = [bytes([letter]) for letter in range(ord("a"), ord("z") + 1)]
-    first, last = ([0] * 256 for _ in range(2))
-    for token in tokens:
-        first[token[0]] += 1
-        last[token[-1]] += 1
+    first = np.bincount(vocabulary.data[vocabulary.offsets[ordinary]], minlength=256)
+    last = np.bincount(vocabulary.data[vocabulary.offsets[ordinary + 1] - 1], minlength=256)
     before = sorted(letters, key=lambda letter: first[letter[0]])[:_NUM_NEIGHBOURS]
     after = sorted(letters, key=lambda letter: last[letter[0]])[:_NUM_NEIGHBOURS]
     return [

@@ -66,7 +66,9 @@ def trigram_keys(documents: Sequence[NDArray[Any]], vocab_size: int) -> Keys:
 def _model(keys: Keys, counts: NDArray[np.int64], vocab_size: int) -> TrigramModel:
     bits = np.uint64(_bits(vocab_size))
     low, both = np.uint64((1 << int(bits)) - 1), np.uint64((1 << 2 * int(bits)) - 1)
-    contexts, first, num_follow = np.unique(keys >> bits, return_index=True, return_counts=True)
+    contexts = keys >> bits
+    first = np.flatnonzero(np.append(True, contexts[1:] != contexts[:-1]))
+    contexts, num_follow = contexts[first], np.diff(first, append=len(keys))
     context_counts = np.add.reduceat(counts, first)
     discount = _discount(counts)
     trigrams = (counts - discount) / np.repeat(context_counts, num_follow)

@@ -60,7 +60,7 @@ def run(
 
     sources = _sources(encoded, shards)
     definition = open_tokenizer(tokenizer).definition
-    vocabulary = Vocabulary(definition.tokens, definition.kinds(), definition.model.readable)
+    vocabulary = Vocabulary(definition.tokens, definition.kinds())
     tables = usage_tables(vocabulary, sources)
     summary = summarize(tables, vocabulary, sources)
     suspects = _with_contexts(_suspects(audit, counts, sources), tokenizer, shards)

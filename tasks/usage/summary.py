@@ -17,7 +17,7 @@ from tokmill.tasks.core.stage import WithOptional
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.files.manifests import Entry, read_model
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, source_row
-from tokmill.tokenizer.splitting.marks import marks_apart
+from tokmill.tokenizer.splitting.marks import marks_apart_in_use
 
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 40
@@ -109,20 +109,19 @@ def summarize(
     of_all = renyi_efficiency(total[ordinary])
     unknown = [token for token, kind in enumerate(vocabulary.kinds) if kind == "unknown"]
     used, unused = (np.flatnonzero(ordinary & found).tolist() for found in (total > 0, total == 0))
-    apart = marks_apart((vocabulary.tokens[one].decode("utf-8", "replace"), int(total[one])) for one in used)
     examples = sorted(unused, key=lambda token: vocabulary.kinds[token] == "byte")[:_NUM_EXAMPLES]
     rows = zip(tables["usage_sources"].to_pylist(), efficiencies, strict=True)
     return Summary(
         vocab_size=len(ordinary),
         num_ordinary_tokens=len(used) + len(unused),
         num_never_encoded_tokens=len(unused),
-        unused_examples=[vocabulary.readable(token) for token in examples],
+        unused_examples=[vocabulary.texts[token] for token in examples],
         renyi_efficiency=of_all,
         overall=_yield(source_row("all", SourceUse(statistics, total), ordinary), of_all),
         sources=[_yield(*row) for row in rows],
         lengths=[Length(**row) for row in tables["usage_lengths"].to_pylist()],
         num_unknown_tokens=int(total[unknown].sum()) if unknown else None,
-        marks_apart={script: round(share, 6) for script, share in apart.items()},
+        marks_apart=marks_apart_in_use(vocabulary.tokens, np.where(ordinary, total, 0)),
     )
 
 

@@ -4,8 +4,9 @@ Ratios leave out the tokens that were added to the text: those that begin and en
 fill-in-the-middle. A ratio whose denominator is 0 is NULL.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.audit.tokens import EXTRAORDINARY
 from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tokenizer.core.text import all_readable
 
 _I, _U, _F, _S = pa.int64(), pa.uint64(), pa.float64(), pa.string()
 SCHEMAS = {
@@ -44,7 +46,11 @@ class Vocabulary:
 
     tokens: Sequence[bytes]  # bytes of each token
     kinds: Sequence[str]  # kind of each token; see `tokmill.tokenizer.pipeline.model.Model.kinds`
-    readable: Callable[[int], str]  # each token as one line of text
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Each token as one line of text."""
+        return all_readable(self.tokens)
 
     def is_ordinary(self) -> NDArray[np.bool_]:
         """Whether each token stands for text (it is neither special nor reserved): bool [vocab_size]."""
@@ -108,7 +114,7 @@ def _ratio(amount: int, by: int) -> float | None:
 def _tokens(vocabulary: Vocabulary, counts: NDArray[np.uint64]) -> list[Any]:
     ids = [token for token, kind in enumerate(vocabulary.kinds) if kind != "hole"]
     tokens = [vocabulary.tokens[token] for token in ids]
-    described = [[vocabulary.readable(token) for token in ids], [vocabulary.kinds[token] for token in ids]]
+    described = [[vocabulary.texts[token] for token in ids], [vocabulary.kinds[token] for token in ids]]
     return [
         ids,
         tokens,

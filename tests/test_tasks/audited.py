@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from tokmill import tokenizer
 from tokmill.tasks.audit import parity
-from tokmill.tasks.audit.entropy import entropies
+from tokmill.tasks.audit.entropy import entropies, fit_trigrams
 from tokmill.tasks.audit.measurement import measure_texts
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.probes import probe
@@ -43,7 +43,7 @@ def audited(
     parallel: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """Write an audit, and the suspects that a later use would find, into a folder."""
-    measured = {name: measure_texts(tok, *pack(documents)) for name, documents in texts.items()}
+    measured = {name: fit_trigrams(measure_texts(tok, *pack(documents))) for name, documents in texts.items()}
     counts = total(tok, measured).token_counts
     tables: dict[str, pa.Table] = {
         "vocab_tokens": describe_tokens(tok, None, counts > 0),

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tokmill import tokenizer
-from tokmill.tasks.audit.entropy import entropies, shannon_bits
+from tokmill.tasks.audit.entropy import entropies, fit_trigrams, shannon_bits
 from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
-from tokmill.tasks.audit.measurement import measure, measure_texts
+from tokmill.tasks.audit.measurement import Measured, measure, measure_texts
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.parity import check_parallel, parity, read_parallel
 from tokmill.tasks.audit.sources import ALL, SOURCES, source_tables
@@ -64,7 +64,21 @@ def test_the_sample_does_not_depend_on_batches(size: int) -> None:
     for limit in (1, 10, 11, 35, 1000):
         one, other = measure(TOK, whole, limit), measure(TOK, parts, limit)
         assert one.amounts == other.amounts
+        assert np.array_equal(one.halves, other.halves)
         assert one.amounts.num_documents == min(10, -(-limit // 10))
+
+
+def test_what_shards_give_adds_up() -> None:
+    texts = [f"document {k}" for k in range(9)]
+    whole, *shards = (fit_trigrams(measure_texts(TOK, *pack(part))) for part in (texts, texts[:3], texts[3:]))
+    both = Measured.none(TOK.vocab_size)
+    for shard in shards:
+        both.add(shard)
+    assert both.amounts == whole.amounts
+    (row,), (of_whole,) = (rows(entropies(TOK, "corpus", {"one": one})) for one in (both, whole))
+    assert row["unigram_bits_per_byte"] == of_whole["unigram_bits_per_byte"]
+    bits = sum(shard.modelled_bits for shard in shards)
+    assert row["trigram_bits_per_byte"] == round(bits / both.amounts.num_bytes, 6) > 0
 
 
 def test_sources_agree_with_the_ids() -> None:
@@ -134,7 +148,7 @@ def test_entropy_by_hand() -> None:
 
 def test_bits_of_all_sources_are_the_sum_of_theirs() -> None:
     texts = {"one": ["ab", "abab", "abab"], "two": ["c", "cc", "don't"], "short": ["a"]}
-    every = {name: measure_texts(TOK, *pack(documents)) for name, documents in texts.items()}
+    every = {name: fit_trigrams(measure_texts(TOK, *pack(documents))) for name, documents in texts.items()}
     one, two, short, both = rows(entropies(TOK, "corpus", every))
     for name in ("unigram_bits_per_byte", "trigram_bits_per_byte"):
         assert short[name] is None
@@ -144,7 +158,7 @@ def test_bits_of_all_sources_are_the_sum_of_theirs() -> None:
 
 def test_a_text_that_is_lost_in_part_has_no_bits_per_byte() -> None:
     for text, has_bits in (("a hat", True), ("a dog", False)):
-        measured = measure_texts(LOSSY, *pack(["the cat", text]))
+        measured = fit_trigrams(measure_texts(LOSSY, *pack(["the cat", text])))
         (row,) = rows(entropies(LOSSY, "held_out", {"one": measured}))
         assert (row["unigram_bits_per_byte"] is not None) is has_bits
         assert (row["trigram_bits_per_byte"] is not None) is has_bits

@@ -71,6 +71,15 @@ def test_characters_by_hand() -> None:
     assert [tuple(row[name] for name in columns) for row in rows] == [*by_hand.values()]
 
 
+def test_duplicates_are_one_text_in_nfc_and_each_token_is_a_line() -> None:
+    texts = ["é", "e\u0301", "\N{KELVIN SIGN}", "a\xa0\u2028", "\\\n"]
+    vocab = BYTES | {text.encode(): 256 + i for i, text in enumerate(texts)} | {b"\xe4b": 261}
+    rows = describe_tokens(Tokenizer.from_vocab(vocab, [])).to_pylist()
+    found = {row["token_id"]: row["duplicate_of"] for row in rows if row["duplicate_of"] is not None}
+    assert found == {257: 256, 258: ord("K")}
+    assert [row["text"] for row in rows[258:]] == ["\N{KELVIN SIGN}", r"a\xa0\u2028", r"\\\n", r"\xe4b"]
+
+
 def test_what_no_text_gives(pairs: Tokenizer) -> None:
     rows = table(pairs)
     assert rows["ab"]["reachable"]
@@ -140,7 +149,8 @@ def test_the_example_is_the_most_frequent_pretoken_that_holds_it() -> None:
     counts = [PretokenCounts.from_dict({b" abcde": 3, b"abcd": 1, b"zabcdz": 6, b"ab": 99, b"cd": 50})]
     rows = found(counts_of(ab=9), training=training, counts=counts)
     assert next(row["example"] for row in rows if row["text"] == "abcd") == "zabcdz"
-    counts.append(PretokenCounts.from_dict({b"abcdef": 7, b"a": 8}))
+    more_frequent = {b"%d" % k: 9 + k for k in range(70_000)}
+    counts.append(PretokenCounts.from_dict({b"abcdef": 7, b"a": 8, **more_frequent}))
     rows = found(counts_of(ab=9), training=training, counts=counts)
     assert next(row["example"] for row in rows if row["text"] == "abcd") == "abcdef"
 

@@ -11,13 +11,11 @@ from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.usage.stage import find_contexts, sequences_of
 from tokmill.tasks.usage.summary import Summary, summarize, to_markdown
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, usage_tables
-from tokmill.tokenizer.core.text import readable
 
 TOKENS = [b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"]
 VOCABULARY = Vocabulary(
     tokens=TOKENS,
     kinds=["byte", "byte", "merge", "merge", "special", "reserved"],
-    readable=lambda token: readable(TOKENS[token]),
 )
 
 
@@ -45,7 +43,7 @@ def summary_of(sources, vocabulary=VOCABULARY) -> Summary:
 def test_unknown_tokens_are_counted_and_are_not_ordinary():
     tokens = [b"[UNK]", b"the", b" cat", b"<|end|>"]
     kinds = ["unknown", "word", "word", "special"]
-    vocabulary = Vocabulary(tokens, kinds, lambda token: readable(tokens[token]))
+    vocabulary = Vocabulary(tokens, kinds)
     sources = {"one": use([2, 1, 0, 1], num_documents=1, num_end_tokens=1, num_bytes=30)}
     summary = summary_of(sources, vocabulary)
     assert (summary.num_ordinary_tokens, summary.num_never_encoded_tokens) == (2, 1)
@@ -55,7 +53,7 @@ def test_unknown_tokens_are_counted_and_are_not_ordinary():
 
 def test_marks_that_no_token_joins_to_their_letters_are_named():
     tokens = [text.encode() for text in ("கட", "க", "ி", "the", "x")]
-    vocabulary = Vocabulary(tokens, ["merge"] * 5, lambda token: readable(tokens[token]))
+    vocabulary = Vocabulary(tokens, ["merge"] * 5)
     summary = summary_of({"one": use([20, 10, 30, 7, 0], num_documents=1, num_bytes=30)}, vocabulary)
     assert summary.marks_apart == {"Tamil": 0.5}
     assert "apart from their letters in Tamil (50% of tokens)" in to_markdown(summary)

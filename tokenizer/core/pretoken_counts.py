@@ -1,6 +1,6 @@
 """Distinct pre-tokens and how often each occurs, as flat arrays in order of their bytes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,6 +22,7 @@ from tokmill.tokenizer.kernels.sorting import (
 
 _BYTES_AT_A_TIME = 1 << 18
 _STRINGS_A_SLICE = 1 << 22
+_STRINGS_A_PART = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,14 +108,16 @@ class PretokenCounts:
         return cls._summed(data, offsets, counts, prefixes, order)
 
     @classmethod
-    def most_frequent_first(cls, many: Iterable[Self]) -> Self:
-        """Return the pre-tokens of several in order of their counts; of equally frequent ones the last first.
+    def most_frequent_first(cls, many: Iterable[Self]) -> Iterator[Self]:
+        """Yield the pre-tokens of several in order of their counts; of equally frequent ones the last first.
 
-        A pre-token of several occurs several times.
+        A pre-token of several occurs several times. They come in parts, since few readers need all.
         """
         data, offsets, counts = _joined(many)
         order = np.argsort(counts, kind="stable")[::-1].copy()
-        return cls._laid_out(data, offsets, order, counts[order])
+        for start in range(0, len(order), _STRINGS_A_PART):
+            part = order[start : start + _STRINGS_A_PART]
+            yield cls._laid_out(data, offsets, part, counts[part])
 
     @classmethod
     def _summed(

@@ -6,6 +6,7 @@ Face's trainers. Only `\n` and `\r\n` end a line, unlike for `str.splitlines`; a
 Source: openai/gpt-2 `encoder.py`, `bytes_to_unicode`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -90,9 +91,18 @@ def split_lines(data: bytes, errors: Literal["strict", "replace"] = "strict") ->
     return text.removesuffix("\n").split("\n") if text else []
 
 
-_INVISIBLE = frozenset(
-    {0xAD, 0x3000, 0xFEFF, *range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)}
+# A fixed list rather than str.isprintable, whose answer depends on the Python version's Unicode tables.
+_INVISIBLE = (
+    *(*range(0x20), *range(0x7F, 0xA1), 0xAD, 0x3000, 0xFEFF),
+    *(*range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)),
 )
+_SHOWN = {
+    **{chr(code): chr(code).encode("unicode_escape").decode() for code in _INVISIBLE},
+    **{chr(0xDC00 + byte): f"\\x{byte:02x}" for byte in range(0x80, 0x100)},  # as surrogateescape keeps them
+    "\\": r"\\",
+}
+_TO_SHOW = re.compile(f"[{''.join(map(re.escape, _SHOWN))}]")
+_BETWEEN = "\ud800"  # in no text of bytes
 
 
 def has_surrogates(text: str) -> bool:
@@ -102,21 +112,13 @@ def has_surrogates(text: str) -> bool:
 
 def readable(token: bytes) -> str:
     r"""Return a token as one line: bytes that are not UTF-8 as `\x..`, the invisible escaped, `\` doubled."""
-    text = token.decode("utf-8", "surrogateescape")
-    if text.isascii() and text.isprintable() and "\\" not in text:
-        return text
-    return "".join(_shown(char) for char in text)
+    return all_readable([token])[0]
 
 
-def _shown(char: str) -> str:
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as surrogateescape keeps it
-        return f"\\x{code - 0xDC00:02x}"
-    if char == "\\":
-        return "\\\\"
-    # A fixed list rather than str.isprintable, whose answer depends on the Python version's Unicode tables.
-    invisible = code < 0x20 or 0x7F <= code <= 0xA0 or code in _INVISIBLE
-    return char.encode("unicode_escape").decode("ascii") if invisible else char
+def all_readable(tokens: Sequence[bytes]) -> list[str]:
+    """Return each of some tokens as one line; see `readable`."""
+    text = _BETWEEN.join([token.decode("utf-8", "surrogateescape") for token in tokens])
+    return _TO_SHOW.sub(lambda found: _SHOWN[found[0]], text).split(_BETWEEN) if tokens else []
 
 
 def code_points(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:

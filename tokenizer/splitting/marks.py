@@ -7,7 +7,7 @@ blank.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -81,6 +81,13 @@ def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
     several = {_script(letter) for letter in inner if unicodedata.category(letter)[0] == "L"}
     shares = cut_marks(firsts)
     return {script: share for script, share in shares.items() if script in several - joined}
+
+
+def marks_apart_in_use(tokens: Sequence[bytes], counts: NDArray[np.uint64]) -> dict[str, float]:
+    """Return the same of the tokens of a vocabulary that occur, shares with six digits."""
+    pairs = zip(tokens, counts.tolist(), strict=True)
+    used = ((token.decode("utf-8", "replace"), n) for token, n in pairs if n and not token.isascii())
+    return {script: round(share, 6) for script, share in marks_apart(used).items()}
 
 
 def describe(split_pattern: str, firsts: Mapping[str, int]) -> str | None:
