@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
-from tokmill.tasks.core.context import quarter_of_the_ram
+from tokmill.tasks.core.context import quarter_of_the_ram, usable_cores
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.store.layout import DEFAULT_STORE
@@ -87,7 +87,7 @@ class Machine:
         """Resolve options against the environment and a profile's `[execution]`."""
         return cls(
             store_url(store, profile),
-            workers or profile.workers or cores(),
+            workers or profile.workers or usable_cores(),
             memory_of(memory, profile.memory),
             verify or profile.verify,
             rehash or profile.rehash,
@@ -111,11 +111,6 @@ class Machine:
     def open_store(self) -> Store:
         """Open the store."""
         return Store.open(self.store)
-
-
-def cores() -> int:
-    """Return how many tasks run at a time by default."""
-    return os.cpu_count() or 1
 
 
 def memory_of(option: str | None, profile: str | None = None) -> int:
