@@ -6,6 +6,7 @@ If a setting is given in several places, the first of these wins: an option, the
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # the profile imports numpy and all stages, which would slow 
 RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
 """A key of `flows.prefect.runners.RUNNERS`."""
 
+_MOST_THREADS, _MUCH_TEXT = 4, 256 << 20  # with less, processes cost what they save
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -64,7 +66,8 @@ class Machine:
     # how an artifact is checked before it is reused: its files' sizes, or their digests as well
     verify: Verify = "sizes"
     rehash: bool = False  # whether to digest every source file again, even if its size and time are unchanged
-    runner: RunnerName = "threads"  # the task runner, by name
+    # the task runner, by name; None for threads, and processes where there is much for many cores to do
+    runner: RunnerName | None = None
     # of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run
     address: str | None = None
     limits: Limits = field(default_factory=Limits)  # how long a task may take, and how often it is tried
@@ -106,7 +109,13 @@ class Machine:
     @property
     def words(self) -> str:
         """What executes the tasks: `2 workers (threads)`."""
-        return f"{counted(self.workers, 'worker')} ({self.runner})"
+        return f"{counted(self.workers, 'worker')} ({self.runner or 'threads'})"
+
+    def needs_processes(self, num_bytes: int) -> bool:
+        """Whether the parts of jobs over so much text are not for threads of this process."""
+        if self.runner is None and sys.platform == "linux" and num_bytes >= _MUCH_TEXT:
+            return min(self.workers, usable_cores()) > _MOST_THREADS
+        return self.runner == "processes"
 
     def open_store(self) -> Store:
         """Open the store."""
