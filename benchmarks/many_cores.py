@@ -9,6 +9,7 @@ artifacts must be equal before a figure counts. A stage's time is from when the 
 when the last one ends, by their records, so stages overlap. The second table is `encode_arrow` and
 `encode_batch` with the tokenizer of the run: threads inside the library. The third needs py-spy: which
 functions hold Python's global lock, and for how much of a run, since only one worker at a time does that.
+With `--runner processes`, memory is that of the largest process, and the lock that of the run's own.
 """
 
 import argparse
@@ -64,11 +65,14 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=300.0)
     parser.add_argument("--workers", nargs="+", type=int, default=[1 << i for i in range(cores.bit_length())])
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--runner", choices=("threads", "processes"), default="threads")
     parser.add_argument("--work", type=Path, help="where text and stores are; a temporary folder by default")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.work) as name:
         folder = Path(name)
         num_bytes = write_sources(options.files, folder, int(options.megabytes * 1e6))
+        with (folder / "many.toml").open("a", encoding="utf-8") as profile:
+            profile.write(f'[execution]\nrunner = "{options.runner}"\n')
         load = os.getloadavg()[0]
         print(f"{num_bytes / 1e6:.0f} MB in {len(options.files)} sources; {cores} cores; load {load:.1f}")
         show_runs(measure(folder, options.workers, options.repeat))

@@ -148,9 +148,12 @@ def child(name: str, module: Sequence[str], environment: Mapping[str, str], logs
 
 
 def start_tethered(
-    module: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int
+    module: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int, *inherited: int
 ) -> subprocess.Popen[bytes]:
-    """Start a Python module, in a process group of its own, that ends when this process does."""
+    """Start a Python module, in a process group of its own, that ends when this process does.
+
+    It inherits these open descriptors.
+    """
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
@@ -160,7 +163,7 @@ def start_tethered(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            pass_fds=[reading],
+            pass_fds=[reading, *inherited],
         )
     except BaseException:
         os.close(writing)

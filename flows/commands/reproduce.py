@@ -59,10 +59,11 @@ def reproduce(
     from tokmill.flows.reproduce.bundle import is_bundle, open_bundle
     from tokmill.flows.reproduce.inputs import explanation_in
     from tokmill.flows.reproduce.reproduction import reproduce as made_again
-    from tokmill.flows.run.machine import cores, memory_of
+    from tokmill.flows.run.machine import memory_of
+    from tokmill.tasks.core.context import usable_cores
 
     with display(messages()) as shown, tempfile.TemporaryDirectory(prefix="tokmill-bundle-") as unpacked:
-        how: dict[str, Any] = {"look_in": tuple(look_in or ()), "workers": workers or cores()}
+        how: dict[str, Any] = {"look_in": tuple(look_in or ()), "workers": workers or usable_cores()}
         how |= {"memory_bytes": memory_of(memory), "reporter": shown}
         if is_bundle(subject):
             kept = Path(unpacked) if into is None else into / ".cache" / "bundled"

@@ -11,7 +11,7 @@ from tokmill.flows.doctor.report import Part
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, size
 from tokmill.flows.run.machine import open_store
-from tokmill.tasks.core.context import quarter_of_the_ram, total_memory
+from tokmill.tasks.core.context import quarter_of_the_ram, total_memory, usable_cores
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.leases import live_leases
@@ -154,7 +154,7 @@ def _refused(create: Callable[[], object]) -> None:
 def look_at_machine() -> Part:
     """Return what the machine has, for this process."""
     part = Part("machine")
-    cores, memory = len(os.sched_getaffinity(0)), total_memory()
+    cores, memory = usable_cores(), total_memory()
     part.figures = {
         "cores": cores,
         "memory_bytes": memory,

@@ -229,7 +229,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
         followed(profile, attempt, state, get_run_logger().warning),
     ):
         _tag_run(profile)
-        with RUNNERS[machine.runner](machine) as tasks, noting_warnings(state.note):
+        with RUNNERS[machine.runner or "threads"](machine) as tasks, noting_warnings(state.note):
             links = Links(store, flow_run.ui_url or "", os.environ.get(PAGES))
             page = Page(run_id, profile.name, links, state, tasks.task_runs)
             state.listeners.append(page)

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 from prefect.exceptions import Pause, TerminationSignal
-from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.prefect.task import PrefectTasks, held
@@ -61,10 +61,6 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]], machine: Machine) -> 
             raise
 
 
-def _processes(machine: Machine) -> TaskRunner[Any]:
-    return ProcessPoolTaskRunner(max_workers=machine.workers)
-
-
 def _dask(machine: Machine) -> TaskRunner[Any]:
     local = {"n_workers": machine.workers, "threads_per_worker": 1, "dashboard_address": None}
     where = {"cluster_kwargs": local} if machine.address is None else {"address": machine.address}
@@ -93,7 +89,7 @@ def _imported(extra: RunnerName, module: str) -> Any:
 
 RUNNERS: Final[Mapping[RunnerName, Open]] = {
     "threads": _threads,
-    "processes": partial(_elsewhere, _processes),
+    "processes": _threads,
     "dask": partial(_elsewhere, _dask),
     "ray": partial(_elsewhere, _ray),
 }

@@ -63,10 +63,11 @@ class Execution(Section):
         "--memory and TOKMILL_MEMORY take precedence.",
         examples=["4GB"],
     )
-    runner: Literal["threads", "processes", "dask", "ray"] = Field(
-        "threads",
+    runner: Literal["threads", "processes", "dask", "ray"] | None = Field(
+        None,
         description="Executor of the tasks: threads or processes of this machine, or a cluster of Dask or "
-        "Ray (extras `tokmill[dask]`, `tokmill[ray]`).",
+        "Ray (extras `tokmill[dask]`, `tokmill[ray]`). If not set: threads, and processes for the shards of "
+        "256 MiB of text or more if more than four cores are at work.",
     )
     address: str | None = Field(
         None,

@@ -16,6 +16,7 @@ from tokmill.flows.results import RunRow
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.processes import parts_elsewhere
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSpec
@@ -60,7 +61,9 @@ class Executor:
     def run(self, jobs: Sequence[Job]) -> Done:
         """Run all jobs and return their artifacts."""
         self.state.jobs = waiting = jobs
-        with context_value(STATE, self.state):
+        sources = self.state.sources.files if self.state.sources else ()
+        num_bytes = sum(file.value["size"] for file in sources)
+        with context_value(STATE, self.state), parts_elsewhere(self._machine, num_bytes):
             while True:
                 held = self._failed or self.tasks.paused() is not None
                 for job in waiting:

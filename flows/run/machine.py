@@ -6,6 +6,7 @@ If a setting is given in several places, the first of these wins: an option, the
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
-from tokmill.tasks.core.context import quarter_of_the_ram
+from tokmill.tasks.core.context import quarter_of_the_ram, usable_cores
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.store.layout import DEFAULT_STORE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # the profile imports numpy and all stages, which would slow 
 RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
 """A key of `flows.prefect.runners.RUNNERS`."""
 
+_MOST_THREADS, _MUCH_TEXT = 4, 256 << 20  # with less, processes cost what they save
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -64,7 +66,8 @@ class Machine:
     # how an artifact is checked before it is reused: its files' sizes, or their digests as well
     verify: Verify = "sizes"
     rehash: bool = False  # whether to digest every source file again, even if its size and time are unchanged
-    runner: RunnerName = "threads"  # the task runner, by name
+    # the task runner, by name; None for threads, and processes where there is much for many cores to do
+    runner: RunnerName | None = None
     # of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run
     address: str | None = None
     limits: Limits = field(default_factory=Limits)  # how long a task may take, and how often it is tried
@@ -87,7 +90,7 @@ class Machine:
         """Resolve options against the environment and a profile's `[execution]`."""
         return cls(
             store_url(store, profile),
-            workers or profile.workers or cores(),
+            workers or profile.workers or usable_cores(),
             memory_of(memory, profile.memory),
             verify or profile.verify,
             rehash or profile.rehash,
@@ -106,16 +109,17 @@ class Machine:
     @property
     def words(self) -> str:
         """What executes the tasks: `2 workers (threads)`."""
-        return f"{counted(self.workers, 'worker')} ({self.runner})"
+        return f"{counted(self.workers, 'worker')} ({self.runner or 'threads'})"
+
+    def needs_processes(self, num_bytes: int) -> bool:
+        """Whether the parts of jobs over so much text are not for threads of this process."""
+        if self.runner is None and sys.platform == "linux" and num_bytes >= _MUCH_TEXT:
+            return min(self.workers, usable_cores()) > _MOST_THREADS
+        return self.runner == "processes"
 
     def open_store(self) -> Store:
         """Open the store."""
         return Store.open(self.store)
-
-
-def cores() -> int:
-    """Return how many tasks run at a time by default."""
-    return os.cpu_count() or 1
 
 
 def memory_of(option: str | None, profile: str | None = None) -> int:

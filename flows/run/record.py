@@ -56,7 +56,7 @@ def begun(
         url=url,
         provenance=provenance,
         started_by=started_by or started_here(),
-        machine=Here.here(machine.runner, machine.workers),
+        machine=Here.here(machine.runner or "threads", machine.workers),
         packages=installed_packages(),
     )
 

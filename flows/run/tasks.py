@@ -1,5 +1,7 @@
 """A task, and those that execute tasks: threads of this process here, Prefect's task runners elsewhere.
 
+Such a thread may have a process of its own work for it (`flows.run.processes`).
+
 A fault that may pass (a network share, a device, a service) is tried again after a pause; any other is not,
 because it would come again. A stage that runs longer than it may is stopped at the next place where it looks
 (`tokenizer.core.stopping`), between two slices of its kernels.
@@ -15,12 +17,13 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine, num_seconds
 from tokmill.tasks.core.context import (
+    ProgressCallback,
     memory_limited_to,
     progress_reported_to,
     remarks_reported_to,
@@ -30,6 +33,8 @@ from tokmill.tasks.core.errors import TimeLimitError
 from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store
+from tokmill.tasks.store.build import Realized
+from tokmill.tasks.store.tables import Report
 from tokmill.tokenizer.core.stopping import TimeLimitReached, allow_work, raise_if_stopped, request_stop
 
 STATE: ContextVar[RunState | None] = ContextVar("state", default=None)
@@ -140,7 +145,31 @@ class LocalTasks:
         """Return None, since nobody can pause such a run."""
 
 
-def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None) -> Ended:
+def attempt(spec: TaskSpec, watch: ProgressCallback | None, report: Report) -> Realized:
+    """Publish a task's artifact in this process, unless the store has it by now."""
+    machine = spec.machine
+    limit = machine.limits.of_stage(spec.request.stage.task)
+    with (
+        memory_limited_to(machine.task_memory),
+        progress_reported_to(watch),
+        remarks_reported_to(report),
+        time_limited_to(None if limit is None else num_seconds(limit)),
+    ):
+        return Store.open(machine.store).realize(
+            spec.request,
+            provenance=spec.provenance,
+            report=report,
+            verify=machine.verify,
+            refresh=spec.refresh,
+        )
+
+
+Attempt: TypeAlias = Callable[[TaskSpec, ProgressCallback | None, Report], Realized]
+ATTEMPT: ContextVar[Attempt] = ContextVar("attempt", default=attempt)
+"""What attempts one of several parts of a job: this process, or others (`flows.run.processes`)."""
+
+
+def perform(spec: TaskSpec, report: Report = lambda message: None) -> Ended:
     """Publish a task's artifact, unless the store has it, in the first attempt that succeeds.
 
     Messages and the stage's remarks are reported.
@@ -154,23 +183,13 @@ def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None
         return Ended(known, "cached", began)
     if state is not None:
         state.start(spec.title)
+    watch = None if state is None else partial(state.progress, spec.title)
+    made = ATTEMPT.get() if spec.title.endswith("]") else attempt
     limits, limit = machine.limits, machine.limits.of_stage(stage)
     number, pause = 1, limits.pause
     while True:
         try:
-            with (
-                memory_limited_to(machine.task_memory),
-                progress_reported_to(None if state is None else partial(state.progress, spec.title)),
-                remarks_reported_to(report),
-                time_limited_to(None if limit is None else num_seconds(limit)),
-            ):
-                realized = store.realize(
-                    spec.request,
-                    provenance=spec.provenance,
-                    report=report,
-                    verify=machine.verify,
-                    refresh=spec.refresh,
-                )
+            realized = made(spec, watch, report)
             return Ended(realized.ref, realized.how, began, time.monotonic() - began)
         except TimeLimitReached as reached:
             raise TimeLimitError(
@@ -181,8 +200,8 @@ def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None
             raise_if_stopped()  # a query that was interrupted is no failure
             if number > limits.retries or not may_pass(error):
                 raise
-            attempt = f"attempt {number} of {limits.retries + 1}"
-            _LOG.warning("%s: %s failed (%s); the next is in %g s", spec.title, attempt, error, pause)
+            which = f"attempt {number} of {limits.retries + 1}"
+            _LOG.warning("%s: %s failed (%s); the next is in %g s", spec.title, which, error, pause)
         _wait(pause)
         number, pause = number + 1, 2 * pause
 

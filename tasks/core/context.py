@@ -16,7 +16,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 T = TypeVar("T")
 
 _SHARE_OF_THE_RAM = 4
-_CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 _MEMORY_BYTES: ContextVar[int | None] = ContextVar("memory_bytes", default=None)
 
@@ -67,10 +67,23 @@ def total_memory() -> int:
     """Return the memory of the machine, or the limit of this process' control group."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        limit = _CONTROL_GROUP.read_text("ascii").strip()
+        limit = (_CONTROL_GROUP / "memory.max").read_text("ascii").strip()
     except OSError:
         return total
     return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: by its affinity, and its control group's share of time."""
+    try:
+        usable = len(os.sched_getaffinity(0))
+    except AttributeError:  # of other systems than Linux
+        usable = os.cpu_count() or 1
+    try:
+        quota, period = (_CONTROL_GROUP / "cpu.max").read_text("ascii").split()
+        return min(usable, -(-int(quota) // int(period)))
+    except (OSError, ValueError):  # without a limit, `max 100000`
+        return usable
 
 
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)

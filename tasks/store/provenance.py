@@ -22,7 +22,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
-from tokmill.tasks.core.context import total_memory
+from tokmill.tasks.core.context import total_memory, usable_cores
 from tokmill.tasks.store.fingerprint import digest_bytes
 
 _PACKAGES = (
@@ -169,7 +169,7 @@ def _of_machine() -> Machine:
         host=socket.gethostname(),
         system=platform.platform(),
         python=_PYTHON,
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        cores=usable_cores(),
         memory_bytes=total_memory(),
     )
 

@@ -32,6 +32,7 @@ from tokmill.flows.run.planning import plan_dag
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.flows.run.tasks import LocalTasks
+from tokmill.tasks.core import context
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import GateError, StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Request
@@ -246,6 +247,19 @@ def test_the_nearest_word_on_memory_counts(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TOKMILL_MEMORY", "2KB")
     memory += [Machine.of(profile).memory_bytes, Machine.of(profile, memory="1KB").memory_bytes]
     assert memory == [quarter_of_the_ram(), 3000, 2000, 1000]
+
+
+def test_processes_are_for_much_text_on_many_cores_that_may_be_used(tmp_path, monkeypatch) -> None:
+    """Eight by affinity, and by the share of their time that a control group may have."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(context, "_CONTROL_GROUP", tmp_path)
+    found = []
+    for share in ("max 100000", "550000 100000", "400000 100000", "50000 100000"):
+        (tmp_path / "cpu.max").write_text(share)
+        machine = Machine.of(Execution())
+        found.append((machine.workers, machine.needs_processes(1 << 30), machine.needs_processes(1 << 20)))
+    assert found == [(8, True, False), (6, True, False), (4, False, False), (1, False, False)]
+    assert not Machine.of(Execution(runner="threads"), workers=8).needs_processes(1 << 30)
 
 
 def test_every_stage_of_a_run_and_a_sweep_can_be_limited_and_no_other(tmp_path: Path) -> None:
