@@ -75,7 +75,8 @@ def _turns(profile: str, repeat: int) -> tuple[list[Spent], list[Spent]]:
 def _run(profile: str, folder: Path, name: str) -> Spent:
     noted, store = folder / f"{name}.json", folder / name
     command = [sys.executable, __file__, "--noting", str(noted)]
-    environment = os.environ | {"TOKMILL_KERNEL_CACHE": str(folder / "kernels")}
+    own = {"TOKMILL_KERNEL_CACHE": str(folder / "kernels"), "PYTHONDONTWRITEBYTECODE": ""}
+    environment = os.environ | own
     before, began = os.times(), time.perf_counter()
     subprocess.run(
         [*command, "run", profile, "--no-prefect", "--store", str(store)],

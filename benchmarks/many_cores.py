@@ -107,7 +107,7 @@ def run(folder: Path, workers: int, *before: str) -> Run:
     store = folder / "store"
     shutil.rmtree(store, ignore_errors=True)
     arguments = ["run", "many.toml", "--no-prefect", "--workers", str(workers), "--json"]
-    environment = {**os.environ, "TOKMILL_STORE": str(store)}
+    environment = {**os.environ, "TOKMILL_STORE": str(store), "PYTHONDONTWRITEBYTECODE": ""}
     began = time.monotonic()
     with (folder / "said").open("wb") as said:
         command = [*before, sys.executable, "-m", "tokmill", *arguments]

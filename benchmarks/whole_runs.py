@@ -162,10 +162,13 @@ def run(
 
 
 def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[float, float]:
-    """Run a command in a folder; return its wall time and the CPU time of all its processes."""
+    """Run a command in a folder; return its wall time and the CPU time of all its processes.
+
+    Python may keep the bytecode of modules, as it does for those that are installed.
+    """
     mark, began = str(uuid4()), time.monotonic()
     with (folder / "said").open("wb") as said:
-        own = {**environment, _MARK: mark}
+        own = {**environment, _MARK: mark, "PYTHONDONTWRITEBYTECODE": ""}
         started = subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.DEVNULL, stderr=said)
         status, counted, seen = _watched(started, mark)
     if status:

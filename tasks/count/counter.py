@@ -15,6 +15,7 @@ from tokmill.tasks.count.merging import FAN_IN, block_rows, merge_streams
 from tokmill.tasks.formats.counts import (
     CountsStatistics,
     PreTokenization,
+    See,
     Totals,
     read_parts,
     size_of,
@@ -69,7 +70,7 @@ class DocumentCounter:
         return CountsStatistics(num_documents=num_documents, num_bytes=num_bytes, **totals._asdict())
 
 
-def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: int) -> Totals:
+def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: int, see: See = len) -> Totals:
     """Write the sum of the counts in some files, which must be `num_pretokens`, into the file `out`."""
     number = len(paths)
     with TemporaryDirectory(prefix=".sums-", dir=out.parent) as folder:
@@ -79,7 +80,7 @@ def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: i
             for group, path in zip(groups, paths, strict=True):
                 num_rows = block_rows(group, memory_bytes)
                 write_parts(path, merge_streams(read_parts(each, num_rows) for each in group))
-        totals = write_parts(out, merge_streams(_reported(paths, memory_bytes)))
+        totals = write_parts(out, merge_streams(_reported(paths, memory_bytes)), see)
     if totals.num_pretokens != num_pretokens:
         raise StoreError(
             f"count: {number} files of counts with {num_pretokens} pre-tokens add up to "

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -27,15 +27,17 @@ from tokmill.tasks.formats.counts import (
     CountsManifest,
     CountsStatistics,
     PreTokenization,
-    read_parts,
+    See,
 )
 from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.store.fingerprint import only_with
 from tokmill.tokenizer.sentences.options import SentenceText
 
+if TYPE_CHECKING:
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+
 _ON_SENTENCES, _ON_PRETOKENS = only_with("mode", "sentencepiece"), only_with("mode", "pretokens")
 _LOG = logging.getLogger(__name__)
-_ROWS_AT_A_TIME = 1 << 16
 
 
 class CountParams(Params):
@@ -167,13 +169,13 @@ def run_merge(params: MergeParams, *, out: Path, shards: Sequence[Path]) -> Outc
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
 
 
-def _add_up_shards(shards: Sequence[Path], path: Path) -> CountsStatistics:
+def _add_up_shards(shards: Sequence[Path], path: Path, see: See = len) -> CountsStatistics:
     """Write the sum of some shards' counts into the file `path`, and return its statistics."""
     from tokmill.tasks.count.counter import add_up
 
     parts = [CountsStatistics.open(shard) for shard in shards]
     num_pretokens = sum(part.num_pretokens for part in parts)
-    totals = add_up([shard / COUNTS_FILE for shard in shards], path, num_pretokens, memory_budget())
+    totals = add_up([shard / COUNTS_FILE for shard in shards], path, num_pretokens, memory_budget(), see)
     return CountsStatistics(
         num_documents=sum(part.num_documents for part in parts),
         num_bytes=sum(part.num_bytes for part in parts),
@@ -186,10 +188,8 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     opened = Corpus.open(corpus)
     entries, accounts = [], []
     for source, parts in _by_source(opened, shards).items():
-        entries.append(
-            CountedSource(source=source, statistics=_add_up_shards(parts, out / f"{source}.parquet"))
-        )
-        _warn_of_cut_marks(source, params.cut.split_pattern, out)
+        statistics = _add_up_source(source, parts, out, params.cut.split_pattern)
+        entries.append(CountedSource(source=source, statistics=statistics))
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
     CountsManifest(cut=params.cut, sources=entries).save(out)
@@ -210,15 +210,19 @@ def _by_source(corpus: Corpus, shards: Sequence[Path]) -> dict[str, list[Path]]:
     )
 
 
-def _warn_of_cut_marks(source: str, split_pattern: str, out: Path) -> None:
-    """Warn if a source's pre-tokens begin with marks that belong to the letter before."""
+def _add_up_source(source: str, shards: Sequence[Path], out: Path, split_pattern: str) -> CountsStatistics:
+    """Add a source up, and warn if its pre-tokens begin with marks that belong to the letter before."""
     from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
 
     firsts = Counter[str]()
-    for part in read_parts(out / f"{source}.parquet", _ROWS_AT_A_TIME):
+
+    def see(part: "PretokenCounts") -> None:
         firsts.update(firsts_of_counts(part.data, part.offsets, part.counts))
+
+    statistics = _add_up_shards(shards, out / f"{source}.parquet", see)
     if remark := describe(split_pattern, firsts):
         _LOG.warning("count: source %s: %s", source, remark)
+    return statistics
 
 
 def _metrics(entries: Sequence[CountedSource]) -> dict[str, Scalar]:

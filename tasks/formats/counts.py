@@ -4,11 +4,11 @@ Pre-tokens are normalized, with special tokens cut out, and strictly increase; c
 counts give the same bytes. docs/formats.md lists the files.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -141,7 +141,11 @@ def write_counts(path: Path, counts: "PretokenCounts") -> Totals:
     return write_parts(path, [counts])
 
 
-def write_parts(path: Path, parts: "Iterable[PretokenCounts]") -> Totals:
+See: TypeAlias = "Callable[[PretokenCounts], object]"
+"""What sees each part of the counts that are written."""
+
+
+def write_parts(path: Path, parts: "Iterable[PretokenCounts]", see: See = len) -> Totals:
     """Write counts that come in sorted parts; the bytes do not depend on the division into parts."""
     num_pretokens, num_distinct, how = 0, 0, {"use_dictionary": False}
     with write_row_groups(path, _SCHEMA, _ROW_GROUP, **how) as append:
@@ -149,6 +153,7 @@ def write_parts(path: Path, parts: "Iterable[PretokenCounts]") -> Totals:
             num_pretokens += int(part.counts.sum())
             num_distinct += len(part)
             append(_table(part))
+            see(part)
     if not num_distinct:
         pq.write_table(_SCHEMA.empty_table(), path, compression="zstd", **how)
     return Totals(num_pretokens, num_distinct)
@@ -177,16 +182,16 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
     """Yield the counts in the Parquet file `path`, `num_rows` at a time."""
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
-    last = pa.array([], pa.large_binary())
+    last: bytes | None = None
     # a row group is read page by page; with pre_buffer it would be in memory as a whole
     how = {"buffer_size": _READ_BYTES, "pre_buffer": False}
     with readable(path, "table of counts"), pq.ParquetFile(path, **how) as file:
         for batch in file.iter_batches(num_rows, use_threads=False):
             pretokens = batch.column("pretoken").cast(pa.large_binary())
-            both = pa.concat_arrays([last, pretokens])
-            if not pc.all(pc.less(both[:-1], both[1:]), min_count=0).as_py():
+            increases = pc.all(pc.less(pretokens[:-1], pretokens[1:]), min_count=0).as_py()
+            if not increases or (last is not None and last >= pretokens[0].as_py()):
                 raise StoreError(f"{path}: pre-tokens must increase by their bytes; make the file again")
-            last = pretokens[-1:]
+            last = pretokens[-1].as_py()
             yield PretokenCounts(*_buffers(pretokens), columns_of(path, batch, _COUNTS)["count"])
 
 

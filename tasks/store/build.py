@@ -38,7 +38,7 @@ from tokmill.tasks.store.record import (
 )
 from tokmill.tasks.store.remote import damage_below, push, remote_damages, remove_pushed
 from tokmill.tasks.store.tables import Report
-from tokmill.tasks.store.verify import Problem, Verify, examine
+from tokmill.tasks.store.verify import Problem, Verify, examine, note_published
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
 T = TypeVar("T")
@@ -335,4 +335,5 @@ def commit(layout: Layout, out: Path, record: Record) -> bool:
         sync_path(place.parent.parent)
     out.rename(place)
     sync_path(place.parent)
+    note_published(place, record.files)
     return True

@@ -279,11 +279,12 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
     """Make every extra table that is not of the artifacts in the catalog again."""
     import duckdb
 
-    readable = dict[str, dict[_Part, str]]()
-    for table, parts in stale_tables(connection).items():
-        readable[table] = {one: sql for one in parts if (sql := _rows(connection, layout, one, table, say))}
-    transactions = [[*readable]] if readable else []
-    for tables in transactions:  # one, and if that fails, one for each table
+    stale, readable = stale_tables(connection), dict[str, dict[_Part, str]]()
+    transactions = [([*stale], False)] if stale else []
+    for tables, looked in transactions:  # one, and if that fails, one for each table, without what is broken
+        for name in tables:
+            rows = {one: _rows(connection, layout, one, name, say, look=looked) for one in stale[name]}
+            readable[name] = {one: sql for one, sql in rows.items() if sql}
         extra = [{"table_name": table, **part._asdict()} for table in tables for part in readable[table]]
         connection.execute("BEGIN")
         try:
@@ -299,15 +300,15 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
                 connection.execute("ROLLBACK")
             if lacks_room(error):
                 raise
-            transactions += [[table] for table in tables if len(tables) > 1]
-            if len(tables) == 1:
+            transactions += [([table], True) for table in tables if not looked]
+            if looked:
                 say(f"the catalog leaves the table {tables[0]} as it was: {error}; run `verify`")
 
 
 def _rows(
-    connection: "DuckDBPyConnection", layout: Layout, part: _Part, table: str, say: Report
+    connection: "DuckDBPyConnection", layout: Layout, part: _Part, table: str, say: Report, *, look: bool
 ) -> str | None:
-    """Return the rows of a part as SQL; None if they cannot be read."""
+    """Return the rows of a part as SQL; None if they cannot be read, as far as that is looked at."""
     import duckdb
 
     path = layout.artifact(part.kind, part.fingerprint) / _FOLDER / f"{table}.parquet"
@@ -316,7 +317,8 @@ def _rows(
     try:
         pull(path.parents[1], [f"{_FOLDER}/{path.name}"])
         with disk.opened(path):  # DuckDB would wait for a FIFO
-            connection.execute(f"DESCRIBE {select}")
+            if look:
+                connection.execute(f"DESCRIBE {select}")
     except (duckdb.Error, OSError) as error:
         say(f"the catalog leaves out {path}: {error}; run `verify`")
         return None

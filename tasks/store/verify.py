@@ -128,6 +128,14 @@ def check_files(directory: Path, files: Iterable[Path]) -> None:
         _sound.add(state)
 
 
+def note_published(directory: Path, files: Iterable[FileEntry]) -> None:
+    """Take the files of an artifact that this process has just digested and published for compared."""
+    for entry in files:
+        found = (directory / entry.path).stat()
+        if found.st_nlink == 1:  # else the digest may be that of a record
+            _sound.add((directory / entry.path, found.st_size, found.st_ctime_ns, found.st_ino))
+
+
 @lru_cache(maxsize=64)
 def _entries(directory: Path, _changed: int) -> Mapping[str, FileEntry]:
     return {entry.path: entry for entry in read_record(directory).files}

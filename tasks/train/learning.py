@@ -12,8 +12,8 @@ from tokmill.tasks.core.stage import Outcome, Scalar
 from tokmill.tasks.formats.counts import Balance, Counts, PreTokenization
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
-from tokmill.tasks.train.memory import fitting_size
-from tokmill.tasks.train.reading import Weighted, largest_size
+from tokmill.tasks.train.memory import fitting_size, most_needed
+from tokmill.tasks.train.reading import Weighted
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.pipeline.families import find_family
 
@@ -54,7 +54,7 @@ def learn(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[in
     counted, balanced = Counts.open(counts), Balance.open(balance)
     _check_cut(params.cut, counted.cut)
     weights = Weighted(counted, balanced, params.min_pretoken_frequency)
-    weighted = weights.read(fitting_size(params, weights, largest_size(counted, balanced)))
+    weighted = weights.read(fitting_size(params, weights, most_needed(params, counted, balanced)))
     figures = {
         "num_weighted_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
         "num_distinct_pretokens": len(weighted),

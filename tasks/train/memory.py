@@ -78,8 +78,16 @@ _RUN: Final = 256 << 20
 
 def needed_memory(params: "TrainParams", size: TextSize) -> int:
     """Return the bytes of memory that a process needs to train on so much text, about."""
-    name = f"{params.family}.sentences" if params.mode == "sentencepiece" else params.family
-    return _NEEDS[name].bytes_for(size, params.vocab_size)
+    return _need(params).bytes_for(size, params.vocab_size)
+
+
+def most_needed(params: "TrainParams", counts: Counts, balance: Balance | None) -> TextSize:
+    """Return the largest size that the sum of counts may have, as far as the need depends on it."""
+    return largest_size(counts, balance, chars=_need(params).per_char > 0)
+
+
+def _need(params: "TrainParams") -> _Need:
+    return _NEEDS[f"{params.family}.sentences" if params.mode == "sentencepiece" else params.family]
 
 
 def memory_of(params: "TrainParams", known: Mapping[str, Path]) -> int | None:
@@ -97,18 +105,22 @@ def memory_of(params: "TrainParams", known: Mapping[str, Path]) -> int | None:
     if "counts" not in known:
         return None
     balance = Balance.open(known["balance"]) if "balance" in known else None
-    return needed_memory(params, largest_size(Counts.open(known["counts"]), balance)) + _RUN
+    return needed_memory(params, most_needed(params, Counts.open(known["counts"]), balance)) + _RUN
 
 
 def fitting_size(params: "TrainParams", weighted: Weighted, largest: TextSize) -> TextSize:
-    """Return the size of the counts that are trained on, once it is sure that this machine can train on them.
+    """Return the size of the counts that are trained on, or more, once this machine can surely train on them.
+
+    They are only read for it if the largest size that they may have does not fit.
 
     Raises:
         MachineError: they need more memory than there is.
     """
     available = available_memory()
-    size = largest if weighted.is_plain else weighted.size()
-    needed = needed_memory(params, size)
+    size, needed = largest, needed_memory(params, largest)
+    if needed > available and not weighted.is_plain:
+        size = weighted.size()
+        needed = needed_memory(params, size)
     remark(f"train needs about {_shown(needed)} of memory; {_shown(available)} are available")
     if needed > available:
         raise MachineError(

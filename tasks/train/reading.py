@@ -108,8 +108,11 @@ class Weighted:
         return PretokenCounts(data, offsets, part.counts[kept])
 
 
-def largest_size(counts: Counts, balance: Balance | None) -> TextSize:
-    """Return the size of the sum if no two sources have a pre-token in common; characters are estimated."""
+def largest_size(counts: Counts, balance: Balance | None, *, chars: bool = True) -> TextSize:
+    """Return the size of the sum if no two sources have a pre-token in common.
+
+    Characters are estimated, from a sample of the pre-tokens, or with `chars` false taken for none.
+    """
     factors = dict.fromkeys(counts.sources, 1) if balance is None else balance.factors
     num_distinct = num_bytes = 0
     num_chars = 0.0
@@ -117,5 +120,5 @@ def largest_size(counts: Counts, balance: Balance | None) -> TextSize:
         if factors.get(source):
             size = counts.size(source)
             num_distinct, num_bytes = num_distinct + size.num_distinct, num_bytes + size.num_bytes
-            num_chars += size.num_bytes * counts.chars_per_byte(source)
+            num_chars += size.num_bytes * counts.chars_per_byte(source) if chars else 0
     return TextSize(num_distinct, num_bytes, round(num_chars))

@@ -275,6 +275,15 @@ def test_a_damaged_page_stops_no_question(store, told):
     assert store.catalog.query("SELECT count(*) AS n FROM tokens") == [{"n": 1001}]
 
 
+def test_a_broken_table_leaves_the_rows_of_the_others(store, told):
+    one, _ = (store.realize(bring(name, tokens={"text": [name]})).ref for name in ("one", "two"))
+    path = store.path(one) / "catalog" / "tokens.parquet"
+    path.write_bytes(path.read_bytes()[:-8])
+    store.catalog.rebuild()
+    assert f"the catalog leaves out {path}" in told[0]
+    assert store.catalog.query("SELECT text FROM tokens") == [{"text": "two"}]
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [

@@ -114,6 +114,12 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path: Path) -> None:
         fitting_size(params, weighted, TextSize(10**13, 10**14, 10**14))
 
 
+def test_what_may_not_fit_is_counted_exactly(tmp_path: Path) -> None:
+    params = TrainParams()
+    weighted, _ = weights_of(write_corpus(tmp_path, {"a": {b"x": 1, b"y": 1}, "b": {b"x": 1}}, params))
+    assert fitting_size(params, weighted, TextSize(10**13, 10**14, 10**14)) == (2, 2, 2)
+
+
 def test_room_is_what_machine_and_control_group_leave(tmp_path: Path) -> None:
     groups, unknown = tmp_path / "groups", tmp_path / "none"
     groups.mkdir()
