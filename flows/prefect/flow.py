@@ -33,9 +33,8 @@ from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
 from tokmill.flows.run.executor import Executor, composed
-from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine, open_store, store_url
-from tokmill.flows.run.record import begun, recorded, started_here
+from tokmill.flows.run.record import begun, followed, recorded, started_here
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target, tags_of
 from tokmill.flows.tracking.attempt import Attempt

@@ -13,9 +13,8 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
 from tokmill.flows.run.executor import Executor, composed
-from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.record import begun, note_end, note_refusals, recorded
+from tokmill.flows.run.record import begun, followed, note_end, note_refusals, recorded
 from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import Ended, LocalTasks, TaskSpec
 from tokmill.flows.tracking.attempt import Attempt

@@ -1,24 +1,31 @@
-"""The record of a run in the store's catalog, from its start to its end, however it ends."""
+"""The record of a run in the store's catalog, from its start to its end, however it ends.
+
+Other systems follow it where its profile asks for it (`[openlineage]`, `[mlflow]`).
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 
+from tokmill.flows.errors import ProfileError
 from tokmill.flows.process import is_a_command
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import NOT_RECORDED
 from tokmill.flows.results import RunResult, RunRow
-from tokmill.flows.run.dag import Step
-from tokmill.flows.run.events import RunState
+from tokmill.flows.run.dag import Step, references
+from tokmill.flows.run.events import Event, RunState
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import name_of
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Follower
 from tokmill.tasks.core.errors import MachineError, StoreError
-from tokmill.tasks.core.stage import ArtifactRef, External, Scalar
+from tokmill.tasks.core.stage import ArtifactRef, External, Request, Scalar
 from tokmill.tasks.store import Provenance, Store, digest_bytes
 from tokmill.tasks.store.provenance import Machine as Here
 from tokmill.tasks.store.provenance import installed_packages
+from tokmill.tasks.store.record import input_entries
 from tokmill.tasks.store.runs import Begun, Found, Override, RunArtifact, RunInput, StartedBy, State
 
 _SHARD = "_shard"
@@ -166,3 +173,70 @@ def _source(name: str, files: Sequence[External], root: str | None) -> RunInput:
         num_bytes=sum(int(file.value["size"]) for file in files),
         origin=root,
     )
+
+
+def told(follower: Follower, event: Event, state: RunState) -> None:
+    """Tell a follower of an event."""
+    if event.step is not None and event.request is not None:
+        follower.asked(_asked(event.step, event.request))
+    elif event.what == "started":
+        follower.started(event.task)
+    elif event.row is not None:
+        follower.finished(event.row)
+    elif event.what == "failed":
+        follower.failed(event.task, event.text)
+
+
+def _asked(step: Step, request: Request) -> Asked:
+    lists = [ref for ref in references(step) if ref in step.after] if _has_parts(step) else []
+    stage, params = step.stage, step.params.model_dump(mode="json", exclude_none=True)
+    return Asked(step.title, stage.task, stage.kind, step.name, params, input_entries(request.inputs), lists)
+
+
+def _has_parts(step: Step) -> bool:
+    """Whether an input is a part of an artifact that lists it, and none itself."""
+    return any(isinstance(given, External) for given in step.inputs.values())
+
+
+@contextmanager
+def followed(
+    profile: Profile, attempt: Attempt, state: RunState, warn: Callable[[str], None]
+) -> Iterator[None]:
+    """Have those follow the run of this block whom its profile names."""
+    followers = list(_followers(profile, attempt, warn))
+    for follower in followers:
+        state.listeners.append(partial(told, follower))
+        follower.begin()
+    try:
+        yield
+    except BaseException as error:
+        end: End = "failed" if isinstance(error, Exception) else "stopped"
+        for follower in followers:
+            follower.end(end, str(error) or type(error).__name__)
+        raise
+    for follower in followers:
+        follower.end("completed")
+
+
+def _followers(profile: Profile, attempt: Attempt, warn: Callable[[str], None]) -> Iterator[Follower]:
+    if profile.openlineage.to is not None:
+        with _installed("openlineage"):
+            from tokmill.flows.tracking.lineage_events import LineageEvents  # noqa: PLC0415 - an extra
+        yield LineageEvents(profile.openlineage, attempt, warn)
+    if profile.mlflow.tracking_uri is not None:
+        with _installed("mlflow"):
+            from tokmill.flows.tracking.mlflow_runs import MLflowRun  # noqa: PLC0415 - an extra
+        yield MLflowRun(profile.mlflow, attempt, warn)
+
+
+@contextmanager
+def _installed(extra: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != extra:
+            raise
+        raise ProfileError(
+            f"[{extra}]: {error.name} is not installed; pip install 'tokmill[{extra}]', or leave the "
+            "section out"
+        ) from error
