@@ -16,7 +16,7 @@ from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.leases import live_leases
 from tokmill.tasks.store.removal import leftovers
-from tokmill.tokenizer.jit.machine_code import kernel_cache
+from tokmill.tokenizer.jit.machine_code import CARRIED, kernel_cache
 
 _PROBE = ".doctor"
 _CREDENTIALS = "check the credentials in the environment and their rights for this bucket"
@@ -189,9 +189,11 @@ def look_at_disk(part: Part, name: str, folder: Path, fix: str) -> None:
 
 def _look_at_kernels(part: Part) -> None:
     folder, lasts = kernel_cache()
-    num_files = sum(1 for _ in folder.rglob("*.nbc")) if folder.is_dir() else 0
-    part.figures["kernel_cache"] = {"folder": str(folder), "num_compiled": num_files, "lasts": lasts}
-    part.facts["kernel cache"] = f"{counted(num_files, 'compiled kernel')} in {folder}"
+    num_files, num_carried = (sum(1 for _ in kept.rglob("*.nbc")) for kept in (folder, CARRIED))
+    figures = {"folder": str(folder), "num_compiled": num_files, "num_carried": num_carried, "lasts": lasts}
+    part.figures["kernel_cache"] = figures
+    carried = f", {num_carried:,} in the wheel" if num_carried else ""
+    part.facts["kernel cache"] = f"{counted(num_files, 'compiled kernel')} in {folder}{carried}"
     if not lasts:
         what = f"no cache of machine code can be written to, so each process compiles again, into {folder}"
         part.note("kernel cache", what, "set TOKMILL_KERNEL_CACHE to a folder that can be written to")
