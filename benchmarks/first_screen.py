@@ -9,6 +9,7 @@ spinner. The interpreter that runs this needs tokmill and pyte.
 """
 
 import argparse
+import functools
 import itertools
 import os
 import re
@@ -25,7 +26,7 @@ import pyte
 _COLUMNS, _ROWS = 100, 40
 _MOMENTS = 0, 5, 15, 30, 45
 _SHOWN = 3
-_NO_NEWS = re.compile(r"[\d.,⠀-⣿]+")
+_news = functools.partial(re.compile(r"[\d.,⠀-⣿]+").sub, "")
 _OWN = "TOKMILL_", "PREFECT_", "XDG_", "COLUMNS", "LINES", "NO_COLOR", "CI"
 
 
@@ -78,14 +79,9 @@ def _outputs(arguments: Sequence[str], home: str, piped: bool) -> Iterator[bytes
     if not piped:
         termios.tcsetwinsize(writing, (_ROWS, _COLUMNS))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
-    run = subprocess.Popen(
-        [sys.executable, "-m", "tokmill", "run", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=writing,
-        stderr=writing,
-        cwd=home,
-        env={**kept, "HOME": home, "TERM": "xterm-256color"},
-    )
+    environment, null = {**kept, "HOME": home, "TERM": "xterm-256color"}, subprocess.DEVNULL
+    command = [sys.executable, "-m", "tokmill", "run", *arguments]
+    run = subprocess.Popen(command, stdin=null, stdout=writing, stderr=writing, cwd=home, env=environment)
     os.close(writing)
     try:
         while output := os.read(reading, 1 << 16):
@@ -102,10 +98,6 @@ def _longest(seen: Sequence[Screen], form: Callable[[str], str]) -> list[tuple[f
     after = [*(screen.second for screen in firsts[1:]), seen[-1].second]
     spans = [(end - screen.second, screen) for screen, end in zip(firsts, after, strict=True)]
     return sorted(spans, key=lambda one: -one[0])[:_SHOWN]
-
-
-def _news(text: str) -> str:
-    return _NO_NEWS.sub("", text)
 
 
 if __name__ == "__main__":
