@@ -96,11 +96,11 @@ def run(
     location = store_url(store, loaded.execution)
     if not (no_prefect or "://" in location or Path(location).exists()):
         start_early()  # there is work to do
-    from tokmill.flows.library import api
-
     machine = {"workers": workers, "memory": memory, "verify": verify, "rehash": rehash}
     settings, began = {**machine, "refresh": refresh or ()}, time.monotonic()
     with watched(location) as shown:
+        from tokmill.flows.library import api
+
         how: dict[str, Any] = {"store": location, "prefect": not no_prefect, "reporter": shown}
         result = api.run_target(loaded, target, settings, **how)
     seconds = time.monotonic() - began

@@ -266,6 +266,7 @@ def _server(machine: Machine, state: RunState) -> Iterator[Callable[..., RunResu
 
     To import Prefect takes a second, and a server longer to start.
     """
+    state.wait_for("Prefect's server")
     start_early()
     from tokmill.flows.prefect.connection import prefect_server  # noqa: PLC0415
     from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415

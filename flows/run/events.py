@@ -21,9 +21,11 @@ from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, Request
 
-What: TypeAlias = Literal["submitted", "started", "progressed", "finished", "failed", "refused", "noted"]
+What: TypeAlias = Literal[
+    "submitted", "started", "progressed", "finished", "failed", "refused", "noted", "awaited"
+]
 """`started` does not occur for a cached task; `refused` is a published artifact that did not pass its gate,
-which ends the run."""
+which ends the run; before tasks are `awaited`, a server starts."""
 
 
 class Event(NamedTuple):
@@ -158,6 +160,10 @@ class RunState:
     def note(self, text: str) -> None:
         """Something is to be said to the user."""
         self._tell(Event("noted", text=text))
+
+    def wait_for(self, what: str) -> None:
+        """The run can begin nothing before something has started."""
+        self._tell(Event("awaited", text=what))
 
     @contextmanager
     def _folding(self, what: What, task: str, row: RunRow | None = None, text: str = "") -> Iterator[Group]:

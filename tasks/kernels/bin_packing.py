@@ -196,7 +196,7 @@ def line_up(  # noqa: PLR0913, PLR0917
     it gives next.
     """
     num_waiting, num_come = 0, 0
-    near, near_at, far, far_at = 0, 0, 0, 0
+    near = near_at = far = far_at = np.int64(0)
     for turn in range(len(lined)):
         while num_waiting < len(waiting) and num_come < len(lined):
             waiting[num_waiting] = num_come

@@ -148,7 +148,7 @@ def _zeros(word: np.uint64) -> np.uint64:
 @kernel(inline=True)
 def _correction(data: BytesIn, offsets: Int64In) -> int:
     """The number of words minus the count by ASCII white space; often negative."""
-    size, words, document, position = data.shape[0], 0, 0, 0
+    size, words, document, position = data.shape[0], 0, 0, np.int64(0)
     while position < size:
         if position + 10 <= size:
             marks = _wide_marks(data, position)
@@ -162,7 +162,7 @@ def _correction(data: BytesIn, offsets: Int64In) -> int:
             while offsets[document + 1] <= position:
                 document += 1
             # here no word begins, though one was counted; after the white space one begins
-            words -= int(position == offsets[document] or _is_space(data[position - 1]))
+            words -= np.int64(position == offsets[document] or _is_space(data[position - 1]))
             after = position + width
             words += int(
                 after < offsets[document + 1] and not _is_space(data[after]) and not _wide_space(data, after)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +20,7 @@ from tokmill.flows.run.progress import Group, Pace
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tokenizer.jit import Compilation, machine_code
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 LOSSY = {"bytes_per_token": 4.5, "mixture_bytes_per_token": 4.5, "unknown_share": 0.0166}
@@ -147,9 +149,12 @@ def test_a_task_is_one_line_with_its_figures_and_shards_are_one_when_the_last_is
         shown.start("score[noise/a/0]")
         shown.expect("score[*]", 1)  # announced again, it grows
         finish(shown, "score[noise/a/0]", "score[perplexity/a/0]")
-        monkeypatch.setattr("tokmill.flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
-        shown.start("train")
-        shown.progress("train", StageProgress(3_000, 31_744, "merges"))
+    shown.start("train")
+    shown.progress("train", StageProgress(3_000, 31_744, "merges"))
+    shown.display.break_silence()  # there is none
+    monkeypatch.setattr("tokmill.flows.cli.progress._SILENT_SECONDS", -1.0)
+    monkeypatch.setattr("tokmill.flows.cli.progress._SILENT_SHARE", 0.0)
+    shown.display.break_silence()
     said = [line.split() for line in lines(console)]
     assert said[0] == ["ingest", "made", "1.2", "s", "1,932", "documents"]
     assert said[1] == ["count[*]", "3/3", "cached"]
@@ -201,15 +206,43 @@ def test_a_pace_is_that_of_late_and_is_not_reckoned_by_a_standstill():
     assert pace.words(61.0).startswith("1.0 s left · 0.4 MB/s · ")
 
 
-def test_a_long_group_prints_fewer_and_fewer_lines(clock):
-    shown, console = plain()
-    shown.expect("count[*]", 1000)
+def test_a_silence_is_broken_after_three_seconds_and_ever_more_rarely(clock):
     clock(100)
-    shown.start("count[a/0]")
+    shown, console = plain()
+    shown.wait_for("a server")
+    said = {}
     for second in range(1, 601):
         clock(100 + second)
-        finish(shown, f"count[a/{second}]")
-    assert [line.split()[-2] for line in lines(console)] == ["11", "23", "47", "35", "11", "23"]
+        if second == 5:
+            shown.start("train")
+        shown.display.break_silence()
+        said.setdefault(len(lines(console)), second)
+    assert [" ".join(line.split()) for line in lines(console)[:2]] == [
+        "starting a server … 3.0 s",
+        "train at work 1.0 s",
+    ]
+    times = [*said.values()][1:]
+    silences = [after - before for before, after in itertools.pairwise(times)]
+    assert silences == sorted(silences)
+    assert (times[0], silences[0]) == (3, 3)
+    assert 25 < silences[-1] < 35
+
+
+def test_the_kernel_that_is_compiled_is_told_with_its_number(monkeypatch):
+    monkeypatch.setattr(machine_code, "_begun", [])
+    monkeypatch.setattr(machine_code, "_at_work", [])
+    shown, console = live(80)
+    shown.start("train")
+    for name in ("trainer.merge", "queue.first"):
+        machine_code.tell(Compilation(name, cached=False, seconds=None))
+    console.print(shown.display.drawn())
+    assert "train" in lines(console)[0]
+    assert lines(console)[1].split(maxsplit=1)[1].rstrip() == "compiling kernel 2 of about 40: first"
+    shown, console = live(80)
+    shown.wait_for("a server")
+    monkeypatch.setattr(machine_code, "_at_work", [])
+    console.print(shown.display.drawn())
+    assert lines(console)[-1].split()[1:5] == ["starting", "a", "server", "…"]
 
 
 def test_a_terminal_shows_a_bar_the_time_that_is_left_and_whole_figures(clock):

@@ -5,7 +5,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from enum import IntEnum
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit import Compilation, kernel, machine_code
+from tokmill.tokenizer.jit import Compilation, kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64Table
 from tokmill.tokenizer.jit.digests import digest_of_constants
 from tokmill.tokenizer.jit.intrinsics import load_u64
@@ -92,16 +91,6 @@ def test_prepare_reports_every_kernel(caplog):
     assert names <= {f"tokmill.tokenizer.kernels.encoding.{name}" for name in kernels}
 
 
-def test_a_long_compilation_says_how_far_it_is(caplog, monkeypatch):
-    monkeypatch.setattr(machine_code, "_times", [])
-    machine_code.tell(Compilation("read before", cached=False, seconds=1.0))  # nobody was told of a beginning
-    machine_code._times.append(time.monotonic() - 1000)
-    for name, cached in (("read", True), ("compiled", False)):
-        machine_code.tell(Compilation(name, cached=cached, seconds=1.0))
-    (said,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert said == "compiling kernels: 1 so far, in 1000 s"
-
-
 FILES = {
     "caller.py": """
 from tokmill.tokenizer.jit import kernel, specialized
@@ -140,11 +129,13 @@ from pathlib import Path
 import numpy as np
 from tokmill.tokenizer.jit import machine_code
 machine_code.CARRIED = Path(os.environ.get("CARRIED", "nowhere"))
-told = []
-machine_code._reports.append(told.append)
+told, at_work = [], []
+machine_code._reports += [told.append, lambda _: at_work.append(machine_code.compiling())]
 from caller import total, total_of_narrow
 print("up", flush=True); input()
 sums = [total(np.arange(4)), total_of_narrow(np.arange(3, dtype=np.int32))]
+begin = [report.seconds is None for report in told]
+assert begin == [kernel is not None for kernel in at_work]
 print(sums, [report.cached for report in told if report.seconds is not None])
 """,
 }

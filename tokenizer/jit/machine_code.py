@@ -16,7 +16,6 @@ import os
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,10 +50,9 @@ class Compilation:
 Report = Callable[[Compilation], None]
 
 _reports: list[Report] = []
-_SIGN_OF_LIFE_SECONDS = 10.0
-
-_times: list[float] = []
-"""When compiling began, and when each kernel was done; empty until a person may be waiting."""
+_begun: list[str] = []
+_at_work: list[str] = []
+"""The kernels whose compilation began in this process, and of them those that are not done yet."""
 
 
 @contextmanager
@@ -72,18 +70,24 @@ def announcing(name: str, dispatcher: Any, folder: Path, prepare: Callable[[], N
         def on_end(self, ended: Any) -> None:
             """Do nothing: the compiling code reports the end, with the time."""
 
-    with event.install_listener("numba:compile", Listener()):
-        yield
+    try:
+        with event.install_listener("numba:compile", Listener()):
+            yield
+    finally:
+        if name in _at_work:
+            _at_work.remove(name)
+
+
+def compiling() -> tuple[str, int] | None:
+    """Return the name of the kernel that is compiled now, and how many have been begun; None if none is."""
+    last = _at_work[-1:]  # another thread compiles
+    return (last[0].rpartition(".")[2], len(_begun)) if last else None
 
 
 @functools.cache
 def _announce_once(folder: Path) -> None:
     if not _reports:
-        _times.append(time.monotonic())
-        logger.warning(
-            "compiling kernels for this machine: takes up to a few minutes, happens once (kept in %s)",
-            folder,
-        )
+        logger.warning("compiling kernels, only once, for up to a minute (kept in %s)", folder)
 
 
 @contextmanager
@@ -101,21 +105,13 @@ def reporting(report: Report | None) -> Iterator[None]:
 def tell(done: Compilation) -> None:
     """Log a compilation, and report it to the callbacks."""
     if done.seconds is None:
+        _begun.append(done.kernel)
+        _at_work.append(done.kernel)
         logger.info("compiling %s", done.kernel)
     else:
         logger.info("%s %s in %.2f s", "read" if done.cached else "compiled", done.kernel, done.seconds)
-        if not done.cached and _times:
-            _count()
     for report in _reports:
         report(done)
-
-
-def _count() -> None:
-    """Count a compiled kernel, and log the number from time to time."""
-    began, before, now = _times[0], _times[-1], time.monotonic()
-    _times.append(now)
-    if (now - began) // _SIGN_OF_LIFE_SECONDS > (before - began) // _SIGN_OF_LIFE_SECONDS:
-        logger.warning("compiling kernels: %d so far, in %.0f s", len(_times) - 1, now - began)
 
 
 @functools.cache

@@ -274,7 +274,7 @@ def list_counts(tables: CountTables, data: Bytes, offsets: Int64, counts: UInt64
         counts[number] = tables.short[at + 2]
         number += 1
         offsets[number] = position
-    copy_bytes(tables.arena, 0, data, position, tables.used[ARENA])
+    copy_bytes(tables.arena, np.int64(0), data, position, tables.used[ARENA])
     for entry in range(tables.used[LONG]):  # they lie in the arena in their order
         position += np.int64(tables.entries[entry, 1])
         counts[number] = tables.entries[entry, 2]

@@ -310,4 +310,4 @@ def derive_merges(
         count, _ = merge_bytes(token_data, start, end, tables, scratch, out, np.int64(0))
         if count == 2:
             parents[token] = np.int64(out[0]) << 32 | np.int64(out[1])
-            insert(tables, out[0], out[1], rank_of[token], token)
+            insert(tables, np.int32(out[0]), np.int32(out[1]), rank_of[token], np.int32(token))

@@ -75,7 +75,7 @@ class Scan(NamedTuple):
 @kernel(inline=True)
 def entry(table: NDArray[Any], index: int) -> int:
     """Read a table at an index that is not negative, as its unsigned type tells the compiler."""
-    return 0 + int(table[np.uint64(index)])
+    return np.int64(table[np.uint64(index)])
 
 
 @kernel(inline=True)
@@ -267,7 +267,7 @@ def scan_segments(
     offsets: Int64,
 ) -> int:
     """Cut segments into pre-tokens; return the number of pre-tokens."""
-    count = 0
+    count = np.int64(0)
     offsets[0] = 0
     for segment in range(len(starts)):
         count = scan_segment(data, starts[segment], ends[segment], tables, cuts, count)

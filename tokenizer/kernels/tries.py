@@ -100,14 +100,14 @@ def build_trie(
     room: TrieRoom,
 ) -> int:
     """Build a trie; return the number of nodes."""
-    number, lead = 0, -1
+    number, lead, two = np.int64(0), -1, np.int64(2)
     for k in range(order.shape[0]):
         start = token_offsets[order[k]]
         pair = np.int64(token_data[start]) << 8 | np.int64(token_data[start + 1])
         if pair != lead:
             trie.first_two[pair] = number
             number = add_node(
-                trie, room, number, k, 2, trie.byte_ids[token_data[start]], token_data[start + 1]
+                trie, room, number, k, two, trie.byte_ids[token_data[start]], token_data[start + 1]
             )
             lead = pair
         room.after[number - 1] = k + 1

@@ -86,7 +86,7 @@ def join_places(
     left_width, width = np.int64(tokens.width[left]), np.int64(tokens.width[token])
     left_end = left if left_width == 1 else of_last_cell(left)
     first, last = pairs.first[pair], pairs.first[pair] + pairs.number[pair] - 1
-    places, step, num_before, num_behind = np.int64(0), np.int64(0), 0, 0
+    places, step, num_before, num_behind = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for k in range(first, last + 1):
         prefetch(cells, np.int64(pairs.positions[min(k + AHEAD, last)]))
         at = np.int64(pairs.positions[k])

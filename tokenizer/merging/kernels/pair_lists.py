@@ -41,7 +41,7 @@ def bucket_of(left: int, right: int, mask: np.uint64, of_bytes: bool) -> np.uint
 @kernel
 def count_buckets(words: Words, buckets: Int64Table, of_bytes: bool, first: int, end: int) -> None:
     """Count, by bucket, the pairs whose second symbol is in a range of cells."""
-    mask, step = np.uint64(buckets.shape[0] - 1), step_of(words, first, 0)
+    mask, step = np.uint64(buckets.shape[0] - 1), step_of(words, first, np.int64(0))
     while step < words.step_count.shape[0] and words.step_at[step] < end:
         count, begin = words.step_count[step], max(first, words.step_at[step] + 1)
         left = np.int64(words.cells[begin - 1])
@@ -163,7 +163,7 @@ def make_pairs(
             if not of_bytes:
                 part_list(words, pairs.positions, first, end, others, parted)
             at = np.int64(pairs.positions[first])
-            left, right = words.cells[at], words.cells[at + 1]
+            left, right = np.int64(words.cells[at]), np.int64(words.cells[at + 1])
             length = np.int64(tokens.length[left]) + np.int64(tokens.length[right])
             if rest - parted[1] >= counters[THRESHOLD] and length <= rules.max_length:
                 add_pair(pairs, counters, left, right, rest - parted[1], first, parted[0] - first)
