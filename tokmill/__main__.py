@@ -8,9 +8,8 @@ import os
 import sys
 
 # Hardly anything that a command makes while it starts is rubbish, and most of what follows is freed by counts
-# of references: to look for cycles as often as Python does would take an eighth of the time, and a second or
-# two while kernels are compiled.
-gc.set_threshold(2_000_000, 10, 10)
+# of references: to look for cycles as often as Python does would take an eighth of the time.
+gc.set_threshold(500_000, 10, 10)
 atexit.register(gc.freeze)  # else Python looks for cycles before it ends: 0.2 s after a run
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's would take longer to start than they save
 # Arrow and numpy get memory from malloc, and glibc's keeps what blocks give back, for all threads: new pages
