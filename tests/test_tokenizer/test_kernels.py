@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit import Compilation, kernel
+from tokmill.tokenizer.jit import Compilation, kernel, machine_code
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64Table
 from tokmill.tokenizer.jit.digests import digest_of_constants
 from tokmill.tokenizer.jit.intrinsics import load_u64
