@@ -109,12 +109,21 @@ class Machine:
     @property
     def words(self) -> str:
         """What executes the tasks: `2 workers (threads)`."""
-        return f"{counted(self.workers, 'worker')} ({self.runner or 'threads'})"
+        return f"{counted(self.workers, 'worker')} ({self.executors})"
+
+    @property
+    def executors(self) -> str:
+        """What executes the tasks, as far as it is known before the amount of text is."""
+        return self.runner or ("threads or processes" if self._may_need_processes else "threads")
+
+    @property
+    def _may_need_processes(self) -> bool:
+        return sys.platform == "linux" and min(self.workers, usable_cores()) > _MOST_THREADS
 
     def needs_processes(self, num_bytes: int) -> bool:
         """Whether the parts of jobs over so much text are not for threads of this process."""
-        if self.runner is None and sys.platform == "linux" and num_bytes >= _MUCH_TEXT:
-            return min(self.workers, usable_cores()) > _MOST_THREADS
+        if self.runner is None:
+            return num_bytes >= _MUCH_TEXT and self._may_need_processes
         return self.runner == "processes"
 
     def open_store(self) -> Store:

@@ -63,7 +63,7 @@ def begun(
         url=url,
         provenance=provenance,
         started_by=started_by or started_here(),
-        machine=Here.here(machine.runner or "threads", machine.workers),
+        machine=Here.here(machine.executors, machine.workers),
         packages=installed_packages(),
     )
 
