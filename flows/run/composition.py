@@ -23,12 +23,13 @@ from tokmill.flows.run.composer import Composer, Locate, shards_of
 from tokmill.flows.run.dag import Dag, Done, Job, JobInput, Part
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.audit.stage import AUDIT, check_gate
-from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
+from tokmill.tasks.audit.text import AUDIT_COUNTS, AUDIT_SHARD, AuditShardParams, audited_together, sampled
 from tokmill.tasks.balance.stage import BALANCE
 from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.formats.encoded import COLUMN
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.holdout.stage import VALIDATION
@@ -138,6 +139,7 @@ class _Composition(Composer):
             "corpus": corpus,
             **{kind: made for kind, made in kinds.items() if kind != "corpus"},
             "texts": self._sampled(corpus, kinds["tokenizer"]),
+            **self._counted(kinds),
             "parallel": self.sources.parallel,
         }
         compared: Job | ArtifactRef | External | None = self.sources.compare_with
@@ -157,6 +159,19 @@ class _Composition(Composer):
         balance = {"balance": kinds["balance"]} if "balance" in kinds else {}
         about: dict[str, JobInput] = {"tokenizer": kinds["tokenizer"], "audit": audit, "usage": usage}
         return self.one(TOKENIZER_CARD, self.profile.tokenizer_card, {**about, **balance})
+
+    def _counted(self, kinds: Mapping[str, Job | ArtifactRef]) -> dict[str, JobInput]:
+        """Count the tokens in what the tokenizer was trained on, if it was trained here."""
+        counts = kinds.get("counts")
+        if not isinstance(counts, Job):
+            return {}
+
+        def parts(ref: ArtifactRef, done: Done) -> list[Part]:
+            groups = enumerate(audited_together(Counts.open(self.locate(ref))))
+            return [Part(str(number), AUDIT_COUNTS.params(sources=sources), {}) for number, sources in groups]
+
+        shared: dict[str, JobInput] = {"tokenizer": kinds["tokenizer"], "counts": counts}
+        return {"training": self.mapped(AUDIT_COUNTS, counts, parts, shared, part="counts")}
 
     def _sampled(self, corpus: Job, tokenizer: Job | ArtifactRef, part: str = "") -> Job:
         """Measure how a tokenizer encodes a sample of a corpus."""

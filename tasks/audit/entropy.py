@@ -4,7 +4,7 @@ Efficiencies are entropies (Shannon's; Rényi's of order 2.5, Zouhar et al. 2023
 number of ordinary tokens. Bits per byte compare any units; they are NULL where a document comes back
 changed. Every second document trains the models that score the others, and the other way round. Each source
 has its own unigram model, whose frequencies have 1/2 added to each. The trigram model costs ten times as much
-as encoding, so each sampled shard has its own, by every n-th document: the same ones with every tokenizer.
+as encoding, so each shard or text has its own, by every n-th document: the same ones with every tokenizer.
 """
 
 import math
@@ -26,6 +26,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 RENYI_ORDER = 2.5
 _MOST_IDS = 1 << 20  # three ids must fit into 63 bits
+_TRIGRAM_BYTES = 1 << 19
 _I, _F, _S = pa.int64(), pa.float64(), pa.string()
 SCHEMA = pa.schema(
     [
@@ -125,11 +126,11 @@ def _unigram_bits(one: Measured) -> float | None:
     return float(sum(-(halves[1 - half] @ np.log2(chances[half])) for half in (0, 1)))
 
 
-def fit_trigrams(one: Measured, num_bytes: int = 1 << 21) -> Measured:
-    """Add what trigram models need, by those of about `num_bytes` of text; nothing if some of it is lost."""
+def fit_trigrams(one: Measured) -> Measured:
+    """Add what trigram models need, by those of about 512 KiB of text; nothing if some of it is lost."""
     raise_if_stopped()
     vocab_size, amounts = one.halves.shape[1], one.amounts
-    few = min(-(-amounts.num_bytes // num_bytes), amounts.num_documents // 2)
+    few = min(-(-amounts.num_bytes // _TRIGRAM_BYTES), amounts.num_documents // 2)
     some = one.documents(max(few, 1))
     halves = [some[half::2] for half in (0, 1)]
     if vocab_size > _MOST_IDS or amounts.num_changed or not all(any(map(len, half)) for half in halves):

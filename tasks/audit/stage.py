@@ -1,6 +1,6 @@
 """audit: judge a tokenizer, before anything is encoded with it, and give a verdict.
 
-It is judged by its vocabulary, the counts of its training text, text that was encoded to be measured
+It is judged by its vocabulary, by its training text (`audit_counts`), text that was encoded to be measured
 (`audit_shard`) and parallel text. The audit is published with its verdict even if the gate fails, so that
 the reason can be looked up; the run stops after that if `on_failure` is "fail".
 """
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.tasks.audit.params import AuditParams
-from tokmill.tasks.audit.text import read_measured, sampled
+from tokmill.tasks.audit.text import read_measured, read_occurrences, sampled
 from tokmill.tasks.core.errors import AuditError, GateError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.remote.location import located
@@ -44,6 +45,7 @@ def run(  # noqa: PLR0913 - one for each input
     corpus: Path,
     texts: Sequence[Path],
     counts: Path | None = None,
+    training: Sequence[Path] = (),
     balance: Path | None = None,
     parallel: Iterable[Mapping[str, str]] = (),
     compare_with: Path | None = None,
@@ -58,6 +60,7 @@ def run(  # noqa: PLR0913 - one for each input
         corpus: the corpus that the text is of.
         texts: what was measured of its sampled shards (`audit_shard`), in order.
         counts: the counts that the tokenizer was trained on, if it was trained here.
+        training: what was counted of their sources (`audit_counts`), in order.
         balance: the balance of that training.
         parallel: language and path of each parallel text.
         compare_with: another tokenizer, for `max_regression`.
@@ -71,15 +74,14 @@ def run(  # noqa: PLR0913 - one for each input
     from tokmill.tasks.audit.probes import probe
     from tokmill.tasks.audit.sources import source_tables, total
     from tokmill.tasks.audit.tokens import describe_tokens
-    from tokmill.tasks.audit.training_counts import occurrences_by_source, training_table
-    from tokmill.tasks.formats.counts import Counts
+    from tokmill.tasks.audit.training_counts import training_table
 
     tok, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
     text = "held_out" if opened.part == "validation" else "corpus"
     measured = _measured(params, tok, opened, texts)
     every = total(tok, measured).token_counts
     lengths = _compared(params, compare_with, opened, compared_texts)
-    by_source = {} if counts is None else occurrences_by_source(tok, Counts.open(counts))
+    by_source = {} if counts is None else read_occurrences(Counts.open(counts), training, tok.vocab_size)
     tables = {
         "vocab_tokens": describe_tokens(tok, _training(tok, by_source, balance), every > 0),
         "vocab_training": training_table(by_source),

@@ -1,19 +1,23 @@
-"""audit_shard: measure how a tokenizer encodes some documents of one corpus shard.
+"""audit_shard, audit_counts: measure how a tokenizer encodes a part of a shard, or the counts of sources.
 
 Of every source the documents at the beginning of up to four shards are read, evenly spread, as many bytes
 as `sample_megabytes` allows. The files: token_counts.npy (uint64 [2 x vocab_size], of every second document,
-then of the others) and measures.json (`MeasuredFile`).
+then of the others; of counts [sources x vocab_size], and nothing else) and measures.json (`MeasuredFile`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.formats.text.shards import Shard, read_shard
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_SHARDS = 4
 _BATCH_BYTES = 1 << 18  # little is read ahead that is not measured
-_TRIGRAM_BYTES = 1 << 19
+_PRETOKENS = 1 << 17  # distinct ones: about 50 ms
 
 
 class AuditShardParams(Params):
@@ -74,7 +78,7 @@ def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     batches = read_shard(Shard.model_validate(shard["shard"]), shard["roots"], batch_bytes=_BATCH_BYTES)
-    found = fit_trigrams(measure(open_tokenizer(tokenizer), batches, params.max_bytes), _TRIGRAM_BYTES)
+    found = fit_trigrams(measure(open_tokenizer(tokenizer), batches, params.max_bytes))
     write_measured(out, found)
     names = ("num_documents", "num_bytes", "num_tokens")
     return Outcome(metrics={name: getattr(found.amounts, name) for name in names})
@@ -87,6 +91,44 @@ AUDIT_SHARD = Stage(
 
 MEASURES_FILE, COUNTS_FILE = "measures.json", "token_counts.npy"
 _OF_MEASURED = ("example", "modelled_bytes", "modelled_bits")
+
+
+class AuditCountsParams(Params):
+    """Which counts are read."""
+
+    sources: list[str] = Field(min_length=1, description="The sources, in the order of the counts.")
+
+
+def audited_together(counts: Counts) -> list[list[str]]:
+    """Return the sources in groups, so that no task has less than is worth one."""
+    entries = counts.manifest.sources
+    totals = accumulate(entry.statistics.num_distinct for entry in entries)
+    numbered = zip((total // _PRETOKENS for total in totals), counts.sources, strict=True)
+    return [[source for _, source in group] for _, group in groupby(numbered, key=itemgetter(0))]
+
+
+def run_counts(params: AuditCountsParams, *, out: Path, tokenizer: Path, counts: Path) -> Outcome:
+    """Write how often each token occurs in the counts of some sources into `out`."""
+    from tokmill.tasks.audit.training_counts import occurrences_by_source
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    found = occurrences_by_source(open_tokenizer(tokenizer), Counts.open(counts), params.sources)
+    _write_counts(out, *found.values())
+    return Outcome(metrics={"num_tokens": sum(int(one.sum()) for one in found.values())})
+
+
+AUDIT_COUNTS = Stage(
+    verb="audit_counts", task="audit", kind="audit_shard", version=1, params=AuditCountsParams, run=run_counts
+)
+
+
+def read_occurrences(counts: Counts, made: Sequence[Path], vocab_size: int) -> dict[str, NDArray[np.uint64]]:
+    """Read what `run_counts` wrote for all groups of some counts; return it by source."""
+    found: dict[str, NDArray[np.uint64]] = {}
+    for sources, path in zip(audited_together(counts), made, strict=True):
+        rows = open_vector(path / COUNTS_FILE, np.uint64, length=len(sources) * vocab_size)
+        found |= zip(sources, rows.reshape(-1, vocab_size), strict=True)
+    return found
 
 
 class MeasuredFile(BaseModel):
@@ -102,10 +144,15 @@ class MeasuredFile(BaseModel):
 
 def write_measured(out: Path, found: "Measured") -> None:
     """Write what was measured."""
-    with NpyAppender(out / COUNTS_FILE, np.uint64) as counts:  # says what is wrong if the disk is full
-        counts.append(found.halves.ravel())
+    _write_counts(out, found.halves.ravel())
     rest = {name: getattr(found, name) for name in _OF_MEASURED}
     write_model(out / MEASURES_FILE, MeasuredFile(amounts=found.amounts._asdict(), **rest))
+
+
+def _write_counts(out: Path, *several: NDArray[np.uint64]) -> None:
+    with NpyAppender(out / COUNTS_FILE, np.uint64) as counts:  # says what is wrong if the disk is full
+        for found in several:
+            counts.append(found)
 
 
 def read_measured(path: Path, vocab_size: int) -> "Measured":

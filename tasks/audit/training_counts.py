@@ -1,6 +1,6 @@
 """How often each token occurs in the text that a tokenizer was trained on, from its counts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,11 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 _PRETOKENS_AT_A_TIME = 1 << 17
 
 
-def occurrences_by_source(tok: Tokenizer, counts: Counts) -> dict[str, NDArray[np.uint64]]:
-    """Return how often each token occurs in each source: uint64 [vocab_size]."""
-    return {
-        source: _occurrences(tok, counts.parts(source, _PRETOKENS_AT_A_TIME)) for source in counts.sources
-    }
+def occurrences_by_source(
+    tok: Tokenizer, counts: Counts, sources: Sequence[str]
+) -> dict[str, NDArray[np.uint64]]:
+    """Return how often each token occurs in each of some sources: uint64 [vocab_size]."""
+    return {source: _occurrences(tok, counts.parts(source, _PRETOKENS_AT_A_TIME)) for source in sources}
 
 
 TRAINING = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num_training", pa.uint64())])

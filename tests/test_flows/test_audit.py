@@ -8,8 +8,10 @@ import pytest
 
 from tests.test_flows.corpora import InProcess, write_project
 from tokmill.flows.errors import ProfileError
+from tokmill.tasks.audit import text as audited_text
 from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.core.errors import AuditError, GateError
+from tokmill.tasks.store.record import read_record
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,19 @@ def test_a_gate_that_lacks_text_stops_the_run_and_says_which(run: InProcess, pro
     run.run(project / "tiny.toml", "name=lacks", *few)
     warnings = audited(run, "lacks")[1]["warnings"]
     assert str(warnings).startswith("gate not measured: 'many': max_fertility")
+
+
+def test_tables_are_the_same_however_sources_are_put_together(
+    run: InProcess, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, numbers = [], []
+    for enough in (audited_text._PRETOKENS, 1):
+        monkeypatch.setattr(audited_text, "_PRETOKENS", enough)
+        run.run(project / "tiny.toml", "name=together", until=["audit"])
+        folder = audited(run, "together")[0]
+        tables.append({path.name: path.read_bytes() for path in (folder / "catalog").iterdir()})
+        numbers.append(len(read_record(folder).refs("training")))
+    assert (numbers, tables[0]) == ([1, 2], tables[1])
 
 
 def test_held_out_text_is_what_is_read_and_probes_of_the_profile_come_first(run: InProcess, project) -> None:

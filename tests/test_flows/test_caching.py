@@ -30,6 +30,9 @@ from tokmill.flows.run.machine import Machine, num_bytes
 from tokmill.flows.run.target import Target
 from tokmill.tasks.store import Store
 
+TRAINED = {"train", "audit", "audit.counts", "encode", "usage", "tokenizer_card", "mix", "pack", "card"}
+"""The stages that depend on the settings of training alone."""
+
 
 def made(document: dict[str, Any]) -> set[str]:
     """The tasks that did work."""
@@ -60,8 +63,7 @@ def test_neither_a_second_run_nor_touched_or_moved_files_make_anything(project: 
     assert made(moved.run("tiny.toml")) == set()
     for family in ("char_bpe", "wordpiece", "unigram", "word_bpe", "longest_match"):
         chosen = setting(f"train.family={family}", "train.vocab_size=400")
-        trained = {"train", "encode", "audit", "usage", "tokenizer_card", "mix", "pack", "card"}
-        assert to_run(moved, *chosen) == trained
+        assert to_run(moved, *chosen) == TRAINED
     tasks = to_run(moved, *setting("train.family=unigram", "train.mode=sentencepiece"))
     assert tasks & {"count", "ingest", "balance"} == {"count"}
 
@@ -74,10 +76,7 @@ CURRICULUM = 'mix.curriculum.difficulty=["noise", "perplexity"]'
     [
         (["pack.sequence_length=64"], {"pack", "card"}),
         ([CURRICULUM], {"score", "fit", "mix", "pack", "card"}),
-        (
-            ["balance.temperature=5.0", "train.vocab_size=500"],
-            {"balance", "train", "audit", "encode", "usage", "tokenizer_card", "mix", "pack", "card"},
-        ),
+        (["balance.temperature=5.0", "train.vocab_size=500"], {"balance", *TRAINED}),
     ],
 )
 def test_a_change_makes_what_depends_on_it_alone(project: Tokmill, settings, expected: set[str]) -> None:

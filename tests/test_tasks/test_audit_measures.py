@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill import tokenizer
+from tokmill.tasks.audit import entropy
 from tokmill.tasks.audit.entropy import entropies, fit_trigrams, shannon_bits
 from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
 from tokmill.tasks.audit.measurement import Measured, measure, measure_texts
@@ -79,6 +80,16 @@ def test_what_shards_give_adds_up() -> None:
     assert row["unigram_bits_per_byte"] == of_whole["unigram_bits_per_byte"]
     bits = sum(shard.modelled_bits for shard in shards)
     assert row["trigram_bits_per_byte"] == round(bits / both.amounts.num_bytes, 6) > 0
+
+
+def test_of_much_text_every_nth_document_is_modelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"document {k} of {k % 3}" for k in range(40)]
+    few = fit_trigrams(measure_texts(TOK, *pack(texts[::4])))
+    monkeypatch.setattr(entropy, "_TRIGRAM_BYTES", -(-sum(map(len, texts)) // 4))
+    every = fit_trigrams(measure_texts(TOK, *pack(texts)))
+    expected = few.modelled_bits * every.amounts.num_tokens / few.amounts.num_tokens
+    assert every.modelled_bits == pytest.approx(expected, abs=0.01)
+    assert every.modelled_bytes == every.amounts.num_bytes
 
 
 def test_sources_agree_with_the_ids() -> None:

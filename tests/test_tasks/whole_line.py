@@ -6,13 +6,14 @@ from pathlib import Path
 
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.stage import AUDIT
-from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
+from tokmill.tasks.audit.text import AUDIT_COUNTS, AUDIT_SHARD, AuditShardParams, audited_together, sampled
 from tokmill.tasks.balance.stage import BALANCE, BalanceParams
 from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD, CardParams, TokenizerCardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Request
 from tokmill.tasks.count.stage import COUNT, COUNT_SHARD
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
@@ -129,7 +130,10 @@ class Line:
             )
             for shard, max_bytes in found
         ]
-        return self.make(AUDIT, params, **made, texts=measured, parallel=[])
+        both = {kind: made[kind] for kind in ("tokenizer", "counts")}
+        groups = audited_together(Counts.open(self.store.path(made["counts"])))
+        training = [self.make(AUDIT_COUNTS, AUDIT_COUNTS.params(sources=each), **both) for each in groups]
+        return self.make(AUDIT, params, **made, texts=measured, training=training, parallel=[])
 
     def scores(self, params, tokenizer, tokens):
         """Measure → the scores of every shard, for each measure of the curriculum."""
