@@ -1,6 +1,6 @@
 """How often each token occurs in the text that a tokenizer was trained on, from its counts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,9 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 _PRETOKENS_AT_A_TIME = 1 << 17
 
 
-def occurrences_by_source(
-    tok: Tokenizer, counts: Counts, sources: Sequence[str]
-) -> dict[str, NDArray[np.uint64]]:
-    """Return how often each token occurs in each of some sources: uint64 [vocab_size]."""
-    return {source: _occurrences(tok, counts.parts(source, _PRETOKENS_AT_A_TIME)) for source in sources}
+def occurrences_by_source(tok: Tokenizer, counts: Counts) -> dict[str, NDArray[np.uint64]]:
+    """Return how often each token occurs in each source: uint64 [vocab_size]."""
+    return {source: occurrences(tok, counts.parts(source, _PRETOKENS_AT_A_TIME)) for source in counts.sources}
 
 
 TRAINING = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num_training", pa.uint64())])
@@ -57,7 +55,7 @@ def training_occurrences(
     return Occurrences(counts, weighted)
 
 
-def _occurrences(tok: Tokenizer, parts: Iterable[PretokenCounts]) -> NDArray[np.uint64]:
+def occurrences(tok: Tokenizer, parts: Iterable[PretokenCounts]) -> NDArray[np.uint64]:
     """Encode each distinct pre-token once, and count its tokens as often as it occurs."""
     found = np.zeros(tok.vocab_size, np.uint64)
     for part in parts:

@@ -7,6 +7,7 @@ counts give the same bytes. docs/formats.md lists the files.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -103,9 +104,9 @@ class Counts:
         """The counts of one source."""
         return read_counts(self._file(source))
 
-    def parts(self, source: str, num_rows: int) -> "Iterator[PretokenCounts]":
-        """Yield the counts of one source, `num_rows` at a time."""
-        return read_parts(self._file(source), num_rows)
+    def parts(self, source: str, num_rows: int, first: int = 0) -> "Iterator[PretokenCounts]":
+        """Yield the counts of one source, `num_rows` at a time, from part `first` on."""
+        return read_parts(self._file(source), num_rows, first)
 
     def size(self, source: str) -> "Size":
         """The size of one source's counts, by the file's metadata."""
@@ -178,15 +179,20 @@ def read_counts(path: Path) -> "PretokenCounts":
     return PretokenCounts(*_buffers(pretokens), counts)
 
 
-def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
-    """Yield the counts in the Parquet file `path`, `num_rows` at a time."""
+def read_parts(path: Path, num_rows: int, first: int = 0) -> "Iterator[PretokenCounts]":
+    """Yield the counts in the Parquet file `path`, `num_rows` at a time, from part `first` on.
+
+    `num_rows` must divide a row group if `first` is not 0.
+    """
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     last: bytes | None = None
     # a row group is read page by page; with pre_buffer it would be in memory as a whole
     how = {"buffer_size": _READ_BYTES, "pre_buffer": False}
     with readable(path, "table of counts"), pq.ParquetFile(path, **how) as file:
-        for batch in file.iter_batches(num_rows, use_threads=False):
+        groups, skipped = divmod(first, _ROW_GROUP // num_rows or 1)
+        left = range(groups, file.num_row_groups)
+        for batch in islice(file.iter_batches(num_rows, left, use_threads=False), skipped, None):
             pretokens = batch.column("pretoken").cast(pa.large_binary())
             increases = pc.all(pc.less(pretokens[:-1], pretokens[1:]), min_count=0).as_py()
             if not increases or (last is not None and last >= pretokens[0].as_py()):

@@ -177,7 +177,7 @@ def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
     from tokmill.tasks.audit.sources import ratio
     from tokmill.tasks.audit.training_counts import occurrences_by_source
 
-    unknown, occurring = unknown_ids(tok), occurrences_by_source(tok, counts, counts.sources)
+    unknown, occurring = unknown_ids(tok), occurrences_by_source(tok, counts)
     every = sum(occurring.values(), np.zeros(tok.vocab_size, np.uint64))
 
     def figures(num_bytes: int, found: np.ndarray) -> dict[str, Any]:

@@ -59,13 +59,13 @@ def test_tables_are_the_same_however_sources_are_put_together(
     run: InProcess, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents, numbers = set(), []
-    for enough in (audited_text._PRETOKENS, 1):
+    for enough in (audited_text._PRETOKENS, 1 << 6):
         monkeypatch.setattr(audited_text, "_PRETOKENS", enough)
         run.run(project / "tiny.toml", "name=together", until=["audit"])
         record = read_record(audited(run, "together")[0])
         contents.add(record.content_digest)
         numbers.append(len(record.refs("training")))
-    assert (numbers, len(contents)) == ([1, 2], 1)
+    assert (numbers[0], numbers[1] > 2, len(contents)) == (1, True, 1)
 
 
 def test_held_out_text_is_what_is_read_and_probes_of_the_profile_come_first(run: InProcess, project) -> None:

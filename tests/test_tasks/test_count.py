@@ -20,6 +20,7 @@ from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of
 from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, MergeParams, run, run_shard
 from tokmill.tasks.count.stage import run_merge as merge
+from tokmill.tasks.formats import counts as counts_on_disk
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
     Counts,
@@ -222,6 +223,16 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
 
     few, many = peak(200_000, 2), peak(1_000_000, FAN_IN)
     assert many - few < 160 << 20  # 32 million counts take more than 800 MiB
+
+
+def test_reading_may_begin_at_any_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts_on_disk, "_ROW_GROUP", 8)
+    path, words = tmp_path / "a.parquet", {f"{number:02}".encode(): number + 1 for number in range(27)}
+    write_parts(path, [PretokenCounts.from_dict(words)])
+    whole = [part.to_dict() for part in read_parts(path, 4)]
+    assert [len(part) for part in whole] == [4, 4, 4, 4, 4, 4, 3]
+    for first in range(8):
+        assert [part.to_dict() for part in read_parts(path, 4, first)] == whole[first:]
 
 
 @pytest.mark.parametrize("words", [{b"a": 1, b"b": 2}, {b"a": 1}])

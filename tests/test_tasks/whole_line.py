@@ -132,7 +132,7 @@ class Line:
         ]
         both = {kind: made[kind] for kind in ("tokenizer", "counts")}
         groups = audited_together(Counts.open(self.store.path(made["counts"])))
-        training = [self.make(AUDIT_COUNTS, AUDIT_COUNTS.params(sources=each), **both) for each in groups]
+        training = [self.make(AUDIT_COUNTS, AUDIT_COUNTS.params(parts=each), **both) for each in groups]
         return self.make(AUDIT, params, **made, texts=measured, training=training, parallel=[])
 
     def scores(self, params, tokenizer, tokens):
