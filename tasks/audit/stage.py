@@ -274,4 +274,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=15, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=16, params=AuditParams, run=run)
