@@ -98,6 +98,8 @@ def _message_and_code(error: Exception) -> tuple[str, int]:
         return str(error), USAGE
     if isinstance(error, FlowError | TaskError | TokenizerError):
         return str(error), FAILED
+    if isinstance(error, FileNotFoundError) and error.filename is None and Path().stat().st_nlink == 0:
+        return "the working directory was removed; change to another", FAILED
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", FAILED

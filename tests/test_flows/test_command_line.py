@@ -226,6 +226,13 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_removed_working_directory_is_named(tmp_path: Path) -> None:
+    said = "tokmill: the working directory was removed"
+    command = f'rmdir "$PWD" && {shlex.quote(sys.executable)} -P -m tokmill plan smoke'
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.partition(";")[0]) == (1, said)
+
+
 def test_an_output_that_lacks_a_character_shows_its_number(monkeypatch) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", out)
