@@ -11,6 +11,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after `tokmill`; those of the process if not given.
     """
+    _open_closed_streams()
     _show_what_streams_cannot()
     try:
         with from_a_command():
@@ -39,6 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         clear_frames(error)
         return code
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Open what the caller has closed (`>&-`), in order: else a file of ours gets its number, and output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
 def _show_what_streams_cannot() -> None:
@@ -89,6 +98,8 @@ def _message_and_code(error: Exception) -> tuple[str, int]:
         return str(error), USAGE
     if isinstance(error, FlowError | TaskError | TokenizerError):
         return str(error), FAILED
+    if isinstance(error, FileNotFoundError) and error.filename is None and Path().stat().st_nlink == 0:
+        return "the working directory was removed; change to another", FAILED
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", FAILED

@@ -6,6 +6,7 @@ and references: texts and artifacts are files. A process that is killed costs it
 its own process is killed, they all do: by the end of their connections, at last by `flows.process`.
 """
 
+import errno
 import gc
 import logging
 import os
@@ -22,6 +23,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, NoReturn
 
@@ -100,11 +102,13 @@ class _Pool:
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
+        self._asked = False
         self._warnings: dict[str, object] = {}
         self._asking = threading.Lock()
         self._control, theirs = socket.socketpair()
-        # modules are to be found where this process found them
-        environment = {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # modules are to be found where this process found them; "" stands for the working directory
+        folders = [folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)]
+        environment = {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join(folders)}
         with theirs:
             number = theirs.fileno()
             self._server = start_tethered([__name__, str(number)], environment, 2, number)
@@ -119,6 +123,8 @@ class _Pool:
             if not isinstance(error, EOFError | OSError):
                 raise
             code = os.waitstatus_to_exitcode(self._ask(str(worker.pid)))
+            if code == 0 and isinstance(error, OSError):  # a listener's
+                raise
             how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
             raise MachineError(
                 f"{spec.request.stage.task}: its process {worker.pid} {how}; if memory ran out, run with "
@@ -142,12 +148,19 @@ class _Pool:
             return self._idle.pop()
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            return _Worker(self._ask("fork", theirs.fileno()), Connection(ours.detach()))
+            pid = self._ask("fork", theirs.fileno())
+            if pid < 0:
+                said = os.strerror(-pid)
+                raise MachineError(
+                    f"no process can be started ({said}); run with fewer --workers"
+                ) from OSError(-pid, said)
+            return _Worker(pid, Connection(ours.detach()))
 
     def _ask(self, text: str, *descriptors: int) -> int:
         """Ask the server for a process at the other end of a connection, or how a process ended."""
         answer = b""
         with self._asking, suppress(OSError):
+            self._asked = True
             socket.send_fds(self._control, [text.encode()], descriptors)
             answer = self._control.recv(_MESSAGE)
         if not answer:
@@ -160,8 +173,8 @@ class _Pool:
             worker.connection.close()
         self._control.close()
         with suppress(subprocess.TimeoutExpired):
-            self._server.wait(_END_SECONDS)
-        stop(self._server, 0)
+            self._server.wait(_END_SECONDS if self._asked else 0)
+        stop(self._server, 0, signal.SIGKILL)
 
 
 def serve(control: socket.socket) -> NoReturn:
@@ -177,7 +190,10 @@ def serve(control: socket.socket) -> NoReturn:
     while (asked := socket.recv_fds(control, _MESSAGE, 1))[0]:
         text, descriptors = asked[:2]
         if descriptors:
-            answer = os.fork()
+            try:
+                answer = os.fork()
+            except OSError as error:
+                answer = -(error.errno or errno.EAGAIN)
             if answer == 0:
                 control.close()
                 _work(Connection(descriptors[0]))

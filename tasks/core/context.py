@@ -81,8 +81,8 @@ def usable_cores() -> int:
         usable = os.cpu_count() or 1
     try:
         quota, period = (_CONTROL_GROUP / "cpu.max").read_text("ascii").split()
-        return min(usable, -(-int(quota) // int(period)))
-    except (OSError, ValueError):  # without a limit, `max 100000`
+        return max(1, min(usable, -(-int(quota) // int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # without a limit, `max 100000`
         return usable
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -216,6 +217,20 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     with subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **piped) as child:
         child.stdout.close()
         assert child.stderr.read() == b""
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    for closed in (">&-", "<&- >&- 2>&-"):
+        command = f"{shlex.quote(sys.executable)} -m tokmill profiles {closed}"
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_removed_working_directory_is_named(tmp_path: Path) -> None:
+    said = "tokmill: the working directory was removed"
+    command = f'rmdir "$PWD" && {shlex.quote(sys.executable)} -P -m tokmill plan smoke'
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.partition(";")[0]) == (1, said)
 
 
 def test_an_output_that_lacks_a_character_shows_its_number(monkeypatch) -> None:

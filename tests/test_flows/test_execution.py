@@ -254,11 +254,12 @@ def test_processes_are_for_much_text_on_many_cores_that_may_be_used(tmp_path, mo
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     monkeypatch.setattr(context, "_CONTROL_GROUP", tmp_path)
     found = []
-    for share in ("max 100000", "550000 100000", "400000 100000", "50000 100000"):
+    for share in ("max 100000", "550000 100000", "400000 100000", "50000 100000", "0 100000", "max"):
         (tmp_path / "cpu.max").write_text(share)
         machine = Machine.of(Execution())
         found.append((machine.workers, machine.needs_processes(1 << 30), machine.needs_processes(1 << 20)))
-    assert found == [(8, True, False), (6, True, False), (4, False, False), (1, False, False)]
+    few = [(4, False, False), (1, False, False), (1, False, False)]
+    assert found == [(8, True, False), (6, True, False), *few, (8, True, False)]
     assert not Machine.of(Execution(runner="threads"), workers=8).needs_processes(1 << 30)
 
 

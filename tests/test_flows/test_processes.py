@@ -30,13 +30,27 @@ _WAITING = re.compile(r"-> FLOCK +ADVISORY +WRITE (\d+) \S+:(\d+) 0 EOF")
 
 # It does its work when it is imported, and has no `if __name__ == "__main__"`.
 PROGRAM = """
+import pathlib, sys
+sys.path.append(pathlib.Path("ignored"))
 import tokmill
 print("begun")
 told = set()
 run = tokmill.run("tiny.toml", store="store", prefect=False, workers=2,
-    execution={"runner": "processes"}, reporter=lambda event, state: told.add((event.what, event.task[:6])))
+    execution={"runner": "processes"},
+    reporter=lambda event, state: told.add((event.what, event.task[:6] or event.text)))
 print(run.profile.name, ("progressed", "encode") in told)
 """
+
+# What is imported before a program, from where it is found: by a process of a program without a file, too.
+REFUSING = """
+import os
+fork = os.fork
+def refuse():
+    os.fork = fork
+    raise BlockingIOError(11, "")
+os.fork = refuse
+"""
+TELLING = 'print(sum("no process can be started (Resource" in text for _, text in told))'
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +102,17 @@ def test_a_program_without_a_main_guard_runs_once_and_makes_what_threads_make(
     command, how = [sys.executable, "program.py"], {"cwd": tokmill.folder, "env": tokmill.environment}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **how)
     assert (done.stdout, done.stderr) == ("begun\ntiny True\n", "")
+    assert digests(tokmill.store) == digests(on_threads.store)
+
+
+def test_a_process_that_the_system_refuses_costs_an_attempt_of_a_program_without_a_file(
+    tokmill: Tokmill, on_threads: Tokmill
+) -> None:
+    (tokmill.folder / "sitecustomize.py").write_text(REFUSING)
+    program = PROGRAM.replace('"processes"', '"processes", "retry_pause": 0') + TELLING
+    command, how = [sys.executable, "-c", program], {"cwd": tokmill.folder, "env": tokmill.environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **how)
+    assert (done.stdout, done.stderr) == ("begun\ntiny True\n1\n", "")
     assert digests(tokmill.store) == digests(on_threads.store)
 
 
