@@ -168,7 +168,7 @@ class _Composition(Composer):
 
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             groups = enumerate(audited_together(Counts.open(self.locate(ref))))
-            return [Part(str(number), AUDIT_COUNTS.params(parts=those), {}) for number, those in groups]
+            return [Part(f"part/{number}", AUDIT_COUNTS.params(parts=those), {}) for number, those in groups]
 
         shared: dict[str, JobInput] = {"tokenizer": kinds["tokenizer"], "counts": counts}
         return {"training": self.mapped(AUDIT_COUNTS, counts, parts, shared, part="counts")}
