@@ -147,7 +147,10 @@ def test_flows_of_their_own_train_audit_pack_verify_and_collect(service: Service
     ended = (trained, built, audited, packed, checked, listed)
     assert [run["state_name"] for run in ended] == ["Completed"] * 6, [run["state"] for run in ended]
     assert trained["name"].startswith("tiny · tokenizer")
-    stages = {"train", "audit", "audit.counts"}, {"ingest", "count", "balance", "encode", "usage", "tokenizer_card"}
+    stages = (
+        {"train", "audit", "audit.counts"},
+        {"ingest", "count", "balance", "encode", "usage", "tokenizer_card"},
+    )
     assert stages[0] <= states(service, trained, "tokenizer_card").keys() <= stages[0] | stages[1]
     assert states(service, built, "card")["train"] == "Cached"
     assert states(service, audited, "audit").keys() == {"ingest", "audit"}
