@@ -60,8 +60,10 @@ def _in_folder(folder: str, pruned: Names) -> Iterator[_Entry]:
 
 def _is_second_name(entry: os.DirEntry[str]) -> bool:
     """Whether it is a link to a file beside it, as Debian has one in the standard library."""
+    if not entry.is_symlink():
+        return False
     real, folder = (Path(os.path.realpath(path)) for path in (entry.path, Path(entry.path).parent))
-    return entry.is_symlink() and real.parent == folder
+    return real.parent == folder
 
 
 def _in_bucket(folder: str, *, deep: bool) -> Iterator[_Entry]:
