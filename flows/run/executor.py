@@ -83,7 +83,7 @@ class Executor:
         begun = self.state.begin(job)
         try:
             begun.steps = job.steps(self._done)
-            specs = [self._spec(step) for step in begun.steps]
+            specs = [self._spec(step, is_part=len(begun.steps) > 1) for step in begun.steps]
             hold([fingerprint for spec in specs for fingerprint in self._needed(spec)])
             self.state.expect_steps(begun.steps)
             for step, spec in zip(begun.steps, specs, strict=True):
@@ -96,8 +96,9 @@ class Executor:
             self._running |= {step.title: (job, index) for index, step in enumerate(begun.steps)}
             self._close(job)  # a job without parts is done already
 
-    def _spec(self, step: Step) -> TaskSpec:
-        return TaskSpec(step.title, step.request(), self._machine, self._provenance, references(step))
+    def _spec(self, step: Step, *, is_part: bool) -> TaskSpec:
+        needs = references(step)
+        return TaskSpec(step.title, step.request(), self._machine, self._provenance, needs, is_part)
 
     def _needed(self, spec: TaskSpec) -> list[str]:
         """Return the fingerprints of a task's artifact and of its inputs, which a lease is to protect."""

@@ -246,7 +246,7 @@ def _outcome(spec: TaskSpec, tell: Callable[[str, object], None]) -> object:
     except BaseException as error:
         error.add_note(traceback.format_exc())
         causes = [error]
-        while (cause := causes[-1].__cause__) is not None:
+        while (cause := causes[-1].__cause__) is not None and cause not in causes:
             causes.append(cause)
         return [_portable(each) for each in causes]
 
@@ -255,7 +255,7 @@ def _portable(error: BaseException) -> Any:
     """Return an error that another process can read."""
     try:
         return pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    except Exception:
+    except Exception:  # an error's own methods may raise anything
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 

@@ -55,6 +55,7 @@ class TaskSpec:
     # more CPU time than the rest of its orchestration
     provenance: Provenance | None = None
     needs: Sequence[ArtifactRef] = ()  # the artifacts that it depends on
+    is_part: bool = False  # one of several of its job
 
     @property
     def refresh(self) -> bool:
@@ -184,7 +185,7 @@ def perform(spec: TaskSpec, report: Report = lambda message: None) -> Ended:
     if state is not None:
         state.start(spec.title)
     watch = None if state is None else partial(state.progress, spec.title)
-    made = ATTEMPT.get() if spec.title.endswith("]") else attempt
+    made = ATTEMPT.get() if spec.is_part else attempt
     limits, limit = machine.limits, machine.limits.of_stage(stage)
     number, pause = 1, limits.pause
     while True:

@@ -43,6 +43,7 @@ def entropies(
     """Return the table `vocab_entropy`."""
     ordinary = np.array([kind not in EXTRAORDINARY for kind in tok.definition.kinds()], np.bool_)
     given = None if reference is None else {**reference, ALL: sum(reference.values())}
+    unigrams = {name: _unigram_bits(one) for name, one in sources.items()}
 
     def row(name: str, of: Sequence[str]) -> dict[str, Any]:
         every = total(tok, {one: sources[one] for one in of})
@@ -50,7 +51,7 @@ def entropies(
         return {
             **{"text": text, "source": name, "num_tokens": number},
             **_evenness(every.token_counts[ordinary]),
-            **_per_byte([sources[one] for one in of]),
+            **_per_byte([(sources[one], unigrams[one]) for one in of]),
             "normalized_length": None if given is None else ratio(number, given.get(name, 0)),
         }
 
@@ -69,13 +70,12 @@ def _evenness(counts: NDArray[np.uint64]) -> dict[str, float | None]:
     }
 
 
-def _per_byte(several: Sequence[Measured]) -> dict[str, float | None]:
+def _per_byte(several: Sequence[tuple[Measured, float | None]]) -> dict[str, float | None]:
     """Return bits per byte of the sources that have any; None for all if text is lost in one."""
-    lost = any(one.amounts.num_changed for one in several)
-    unigrams = ((_unigram_bits(one), one.amounts.num_bytes) for one in several)
+    lost = any(one.amounts.num_changed for one, _ in several)
     pairs = {
-        "unigram": [(bits, num_bytes) for bits, num_bytes in unigrams if bits is not None],
-        "trigram": [(one.modelled_bits, one.modelled_bytes) for one in several],
+        "unigram": [(unigram, one.amounts.num_bytes) for one, unigram in several if unigram is not None],
+        "trigram": [(one.modelled_bits, one.modelled_bytes) for one, _ in several],
     }
     return {
         f"{name}_bits_per_byte": None if lost or not some else ratio(*map(sum, zip(*some, strict=True)))

@@ -70,7 +70,9 @@ class DocumentCounter:
         return CountsStatistics(num_documents=num_documents, num_bytes=num_bytes, **totals._asdict())
 
 
-def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: int, see: See = len) -> Totals:
+def add_up(
+    paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: int, see: See | None = None
+) -> Totals:
     """Write the sum of the counts in some files, which must be `num_pretokens`, into the file `out`."""
     number = len(paths)
     with TemporaryDirectory(prefix=".sums-", dir=out.parent) as folder:

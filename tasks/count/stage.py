@@ -169,7 +169,7 @@ def run_merge(params: MergeParams, *, out: Path, shards: Sequence[Path]) -> Outc
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
 
 
-def _add_up_shards(shards: Sequence[Path], path: Path, see: See = len) -> CountsStatistics:
+def _add_up_shards(shards: Sequence[Path], path: Path, see: See | None = None) -> CountsStatistics:
     """Write the sum of some shards' counts into the file `path`, and return its statistics."""
     from tokmill.tasks.count.counter import add_up
 

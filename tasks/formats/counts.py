@@ -142,11 +142,11 @@ def write_counts(path: Path, counts: "PretokenCounts") -> Totals:
     return write_parts(path, [counts])
 
 
-See: TypeAlias = "Callable[[PretokenCounts], object]"
+See: TypeAlias = Callable[["PretokenCounts"], object]
 """What sees each part of the counts that are written."""
 
 
-def write_parts(path: Path, parts: "Iterable[PretokenCounts]", see: See = len) -> Totals:
+def write_parts(path: Path, parts: "Iterable[PretokenCounts]", see: See | None = None) -> Totals:
     """Write counts that come in sorted parts; the bytes do not depend on the division into parts."""
     num_pretokens, num_distinct, how = 0, 0, {"use_dictionary": False}
     with write_row_groups(path, _SCHEMA, _ROW_GROUP, **how) as append:
@@ -154,7 +154,8 @@ def write_parts(path: Path, parts: "Iterable[PretokenCounts]", see: See = len) -
             num_pretokens += int(part.counts.sum())
             num_distinct += len(part)
             append(_table(part))
-            see(part)
+            if see is not None:
+                see(part)
     if not num_distinct:
         pq.write_table(_SCHEMA.empty_table(), path, compression="zstd", **how)
     return Totals(num_pretokens, num_distinct)

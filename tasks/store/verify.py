@@ -102,6 +102,10 @@ def check_regular(directory: Path, record: Record, names: Sequence[str] | None =
 _sound: set[tuple[Path, int, int, int]] = set()
 
 
+def _state(file: Path, found: os.stat_result) -> tuple[Path, int, int, int]:
+    return file, found.st_size, found.st_ctime_ns, found.st_ino
+
+
 def check_files(directory: Path, files: Iterable[Path]) -> None:
     """Compare files of an artifact with its record, before they are read: each state of one once per process.
 
@@ -116,8 +120,7 @@ def check_files(directory: Path, files: Iterable[Path]) -> None:
         entry = entries.get(file.relative_to(directory).as_posix())
         state = (file, -1, -1, -1)
         with suppress(OSError):  # its damage is reported
-            found = file.stat()
-            state = (file, found.st_size, found.st_ctime_ns, found.st_ino)
+            state = _state(file, file.stat())
         if entry is None or state in _sound:
             continue
         if damage := _file_damage(file, entry, full=True):
@@ -133,7 +136,7 @@ def note_published(directory: Path, files: Iterable[FileEntry]) -> None:
     for entry in files:
         found = (directory / entry.path).stat()
         if found.st_nlink == 1:  # else the digest may be that of a record
-            _sound.add((directory / entry.path, found.st_size, found.st_ctime_ns, found.st_ino))
+            _sound.add(_state(directory / entry.path, found))
 
 
 @lru_cache(maxsize=64)
